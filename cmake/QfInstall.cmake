@@ -1,0 +1,1 @@
+# Installing: CMake config package, pkg-config file, soname.
