@@ -11,14 +11,15 @@ namespace qf {
 
 // X(name, bits of an element, name in safetensors). Numbers are fixed by order and part of the C face: append
 // only.
-#define QF_DTYPES(X)                                                                                  \
-  X(f32, 32, "F32")                                                                                   \
-  X(f16, 16, "F16")                                                                                   \
-  X(bf16, 16, "BF16") X(f64, 64, "F64") X(f8e4m3, 8, "F8_E4M3") X(f8e5m2, 8, "F8_E5M2")               \
-      X(f8e8m0, 8, "F8_E8M0") X(f4e2m1, 4, "F4") X(i8, 8, "I8") X(u8, 8, "U8") X(i16, 16, "I16")      \
-          X(u16, 16, "U16") X(i32, 32, "I32") X(u32, 32, "U32") X(i64, 64, "I64") X(u64, 64, "U64")   \
-              X(boolean, 8, "BOOL") X(c64, 64, "C64") X(f6e2m3, 6, "F6_E2M3") X(f6e3m2, 6, "F6_E3M2") \
-                  X(f8e4m3fnuz, 8, "F8_E4M3FNUZ") X(f8e5m2fnuz, 8, "F8_E5M2FNUZ")
+// clang-format off
+#define QF_DTYPES(X)                                                                     \
+  X(f32, 32, "F32") X(f16, 16, "F16") X(bf16, 16, "BF16") X(f64, 64, "F64")              \
+  X(f8e4m3, 8, "F8_E4M3") X(f8e5m2, 8, "F8_E5M2") X(f8e8m0, 8, "F8_E8M0")                \
+  X(f4e2m1, 4, "F4") X(i8, 8, "I8") X(u8, 8, "U8") X(i16, 16, "I16") X(u16, 16, "U16")   \
+  X(i32, 32, "I32") X(u32, 32, "U32") X(i64, 64, "I64") X(u64, 64, "U64")                \
+  X(boolean, 8, "BOOL") X(c64, 64, "C64") X(f6e2m3, 6, "F6_E2M3") X(f6e3m2, 6, "F6_E3M2") \
+  X(f8e4m3fnuz, 8, "F8_E4M3FNUZ") X(f8e5m2fnuz, 8, "F8_E5M2FNUZ")
+// clang-format on
 
 enum class DType : std::uint8_t {
 #define X(name, bits, text) name,

@@ -1,0 +1,276 @@
+/* qf.h: the C face of QuantumFusion. C99 and later, C++; no other header needed.
+ *
+ * Errors   Functions that can fail return a qf_status; 0 is QF_OK. A qf_error may be passed to learn why; it
+ * belongs to the caller, may be NULL, and nothing is kept in thread-local or global state. On failure outputs
+ * are NULL or untouched. Threads  Handles passed as const may be shared between threads; otherwise one writer
+ * at a time. The library starts no threads unless the caller makes a qf_pool. Callbacks run on the calling
+ * thread unless their comment says otherwise. Memory   X_destroy(NULL) does nothing. Pointers that a handle
+ * gives out stay valid until that handle is destroyed. Text     Paths and strings are UTF-8 and end with NUL
+ * unless a length is passed. Text outputs: `out` holds `capacity` bytes; *size receives the bytes needed, the
+ * final NUL included. With capacity 0 only *size is written. Arrays work alike, counted in elements. Too
+ * small a capacity is QF_ERR_INVALID_ARGUMENT, and *size is still written. Options  Structs begin with
+ * struct_size: set it with the _INIT macro or, where macros don't exist, with the _init function and the size
+ * that your binding knows. Fields beyond a shorter struct take their defaults; a longer one is accepted while
+ * its tail is zero, else QF_ERR_UNSUPPORTED. NULL options mean defaults. ABI      Functions, constants and
+ * fields are only ever appended while QF_ABI_VERSION (the soname's number) stays. */
+#ifndef QF_H
+#define QF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define QF_API __attribute__((visibility("default")))
+#else
+#define QF_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- version and errors
+ * ------------------------------------------------------------------------------------------ */
+
+#define QF_ABI_VERSION 0
+
+typedef int32_t qf_status;
+enum {
+  QF_OK = 0,
+  QF_ERR_INVALID_ARGUMENT = 10, /* an option, shape, name or NULL that the caller chose */
+  QF_ERR_UNSUPPORTED = 20,      /* valid, but not something this build does */
+  QF_ERR_NOT_FOUND = 30,        /* a file, tensor or key that isn't there */
+  QF_ERR_IO = 40,               /* the operating system refused */
+  QF_ERR_BAD_FORMAT = 50,       /* a file whose bytes break its format */
+  QF_ERR_OUT_OF_MEMORY = 60,
+  QF_ERR_CANCELLED = 70, /* a callback asked to stop */
+  QF_ERR_INTERNAL = 90   /* a bug in this library */
+};
+
+typedef struct qf_error {
+  uint32_t struct_size;
+  int32_t code; /* the qf_status that was returned */
+  char
+      message[1016]; /* one sentence that names file, tensor and field; ends with NUL, cut short if need be */
+} qf_error;
+#define QF_ERROR_INIT      \
+  {                        \
+    sizeof(qf_error), 0, { \
+      0                    \
+    }                      \
+  }
+QF_API void qf_error_init(qf_error* error, size_t size);
+
+QF_API const char* qf_version(void);                 /* "0.1.0" */
+QF_API int32_t qf_version_number(void);              /* major * 10000 + minor * 100 + patch */
+QF_API int32_t qf_abi_version(void);                 /* QF_ABI_VERSION of the library that runs */
+QF_API const char* qf_status_name(qf_status status); /* "bad format"; never NULL */
+
+/* ---- tensors
+ * ----------------------------------------------------------------------------------------------------- */
+
+/* Element types; 16-bit floats are stored as uint16_t. */
+enum { QF_F32 = 0, QF_F16 = 1, QF_BF16 = 2 };
+enum { QF_CPU = 1 }; /* device_type, as in DLPack */
+
+/* A view: it owns nothing. Matrices everywhere: x [m, k], w [n, k] (a row per output), y [m, n]. */
+typedef struct qf_tensor {
+  void* data;
+  int32_t dtype;
+  int32_t rank;
+  int64_t shape[4];
+  int64_t stride[4]; /* in elements; the last must be 1 */
+  int32_t device_type;
+  int32_t device_id;
+} qf_tensor;
+/* Makes *tensor a contiguous rows x columns view of `data` on the CPU. */
+QF_API void qf_tensor_matrix(qf_tensor* tensor, void* data, int32_t dtype, int64_t rows, int64_t columns);
+
+/* ---- running on several threads
+ * ---------------------------------------------------------------------------------- */
+
+/* A host's parallel loop: `run` calls body(context, i) once for every i in [0, count), on any threads, in any
+ * order, and returns after the last. `threads` says how finely to cut work. Results never depend on it. */
+typedef void (*qf_body)(void* context, int64_t i);
+typedef struct qf_parallel {
+  uint32_t struct_size;
+  int32_t threads;
+  void (*run)(int64_t count, qf_body body, void* context, void* user);
+  void* user;
+} qf_parallel;
+#define QF_PARALLEL_INIT \
+  { sizeof(qf_parallel), 1, NULL, NULL }
+QF_API void qf_parallel_init(qf_parallel* parallel, size_t size);
+
+/* Threads of the library's own, for hosts that have none to lend. Serves one call at a time; make it after
+ * fork(). */
+typedef struct qf_pool qf_pool;
+QF_API qf_status qf_pool_create(int32_t threads /* 0: one per core */, qf_pool** out, qf_error* error);
+QF_API void qf_pool_destroy(qf_pool* pool);
+QF_API qf_status qf_pool_parallel(qf_pool* pool, qf_parallel* out,
+                                  qf_error* error); /* set out->struct_size first */
+
+/* Progress, from the calling thread. Return 0 to go on; anything else ends the call with QF_ERR_CANCELLED and
+ * leaves nothing half-written under a final name. The strings are valid during the call only. */
+typedef struct qf_progress_event {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* stage; /* "quantize" */
+  const char* item;  /* the tensor or file at hand; may be "" */
+  const char* unit;  /* "bytes", "tokens", "tensors" */
+  uint64_t done, total;
+} qf_progress_event;
+typedef int32_t (*qf_progress)(const qf_progress_event* event, void* user);
+
+/* ---- kernels
+ * ----------------------------------------------------------------------------------------------------- */
+
+enum { QF_EXACT = 0, QF_FAST = 1 }; /* f32 activations; int8 activations per group */
+enum { QF_LAYOUT_CANONICAL = 0, QF_LAYOUT_ROWS16 = 1 };
+
+typedef struct qf_kernel_info {
+  uint32_t struct_size;
+  int32_t bits;
+  const char* name;
+  int32_t is_gemm; /* 0: one row of x */
+  int32_t accuracy, layout;
+  int32_t runs_here; /* 1: this CPU has its instructions */
+  int64_t m_min, m_max, n_step;
+} qf_kernel_info;
+QF_API int32_t qf_kernel_count(void);
+/* In order of preference; set out->struct_size first. */
+QF_API qf_status qf_kernel_get_info(int32_t index, qf_kernel_info* out, qf_error* error);
+/* Instruction sets in use, "avx2+avx512"; the environment's QF_MAX_ISA cuts them. */
+QF_API qf_status qf_cpu_isa(char* out, size_t capacity, size_t* size, qf_error* error);
+
+/* ---- low-bit matrices
+ * -------------------------------------------------------------------------------------------- */
+
+enum { QF_ZERO_SYMMETRIC = 0, QF_ZERO_INTEGER = 1, QF_ZERO_FLOAT = 2 };
+
+/* What the codes mean: weight(r, c) = (code(r, c) - zero(r, g)) * scale(r, g) with g = c / group. */
+typedef struct qf_scheme {
+  uint32_t struct_size;
+  int32_t bits;        /* 1 to 8 */
+  int64_t group;       /* columns that share a scale; 0: the whole row; the last group may be ragged */
+  int32_t zero;        /* QF_ZERO_...; symmetric: zero is 2^(bits - 1) */
+  int32_t scale_dtype; /* what scales are rounded to: QF_F32, QF_F16 or QF_BF16 */
+} qf_scheme;
+#define QF_SCHEME_INIT \
+  { sizeof(qf_scheme), 4, 64, QF_ZERO_INTEGER, QF_F16 }
+QF_API void qf_scheme_init(qf_scheme* scheme, size_t size);
+
+typedef struct qf_matrix qf_matrix; /* canonical form: codes, scales, zeros */
+
+typedef struct qf_matrix_info {
+  uint32_t struct_size;
+  int32_t bits, zero, scale_dtype;
+  int64_t n, k, group, groups; /* groups = ceil(k / group), per row */
+} qf_matrix_info;
+
+/* From parts made elsewhere, copied: codes [n, k] below 2^bits, scales [n, groups], zeros [n, groups] or NULL
+ * if symmetric. */
+QF_API qf_status qf_matrix_create(const qf_scheme* scheme, int64_t n, int64_t k, const uint8_t* codes,
+                                  const float* scales, const float* zeros, qf_matrix** out, qf_error* error);
+QF_API void qf_matrix_destroy(qf_matrix* matrix);
+QF_API qf_status qf_matrix_get_info(const qf_matrix* matrix, qf_matrix_info* out, qf_error* error);
+QF_API const uint8_t* qf_matrix_codes(const qf_matrix* matrix); /* [n, k]; NULL of NULL */
+QF_API const float* qf_matrix_scales(const qf_matrix* matrix);  /* [n, groups] */
+QF_API const float* qf_matrix_zeros(const qf_matrix* matrix);   /* [n, groups]; NULL when symmetric */
+QF_API qf_status qf_matrix_dequantize(const qf_matrix* matrix, qf_tensor* out /* f32 [n, k] */,
+                                      qf_error* error);
+
+typedef struct qf_quantize_options {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* method; /* "rtn": round to nearest */
+  const char* name;   /* of the tensor, for messages; may be NULL */
+  const qf_parallel* parallel;
+} qf_quantize_options;
+#define QF_QUANTIZE_OPTIONS_INIT \
+  { sizeof(qf_quantize_options), 0, "rtn", NULL, NULL }
+QF_API void qf_quantize_options_init(qf_quantize_options* options, size_t size);
+
+/* w [n, k] of QF_F32, QF_F16 or QF_BF16. A NaN or infinite weight is QF_ERR_BAD_FORMAT, named by row and
+ * column. */
+QF_API qf_status qf_quantize(const qf_tensor* w, const qf_scheme* scheme, const qf_quantize_options* options,
+                             qf_matrix** out, qf_error* error);
+
+/* ---- multiplying
+ * ------------------------------------------------------------------------------------------------- */
+
+typedef struct qf_weight qf_weight; /* packed for a kernel */
+
+typedef struct qf_pack_options {
+  uint32_t struct_size;
+  int32_t layout; /* falls back to canonical for schemes that it doesn't hold */
+  const qf_parallel* parallel;
+} qf_pack_options;
+#define QF_PACK_OPTIONS_INIT \
+  { sizeof(qf_pack_options), QF_LAYOUT_ROWS16, NULL }
+QF_API void qf_pack_options_init(qf_pack_options* options, size_t size);
+
+QF_API qf_status qf_weight_pack(const qf_matrix* matrix, const qf_pack_options* options, qf_weight** out,
+                                qf_error* error);
+/* The packed bytes, header included, and back (copied and checked). They suit this version of the library:
+ * files hold matrices. */
+QF_API qf_status qf_weight_buffer(const qf_weight* weight, const void** data, size_t* size, qf_error* error);
+QF_API qf_status qf_weight_from_buffer(const void* data, size_t size, qf_weight** out, qf_error* error);
+QF_API void qf_weight_destroy(qf_weight* weight);
+QF_API int64_t qf_weight_n(const qf_weight* weight); /* 0 of NULL */
+QF_API int64_t qf_weight_k(const qf_weight* weight);
+QF_API int32_t qf_weight_layout(const qf_weight* weight);
+
+typedef struct qf_matmul_options {
+  uint32_t struct_size;
+  int32_t accuracy;
+  const char* kernel; /* forces one by name; NULL: the first that fits */
+  const float* bias;  /* [n] or NULL */
+  const qf_parallel* parallel;
+} qf_matmul_options;
+#define QF_MATMUL_OPTIONS_INIT \
+  { sizeof(qf_matmul_options), QF_EXACT, NULL, NULL, NULL }
+QF_API void qf_matmul_options_init(qf_matmul_options* options, size_t size);
+
+/* y [m, n] = x [m, k] * w^T + bias; x and y are f32 and don't overlap. One row is a matrix-vector product. */
+QF_API qf_status qf_matmul(const qf_tensor* x, const qf_weight* w, qf_tensor* y,
+                           const qf_matmul_options* options, qf_error* error);
+
+/* ---- checkpoints
+ * ------------------------------------------------------------------------------------------------- */
+
+typedef struct qf_checkpoint qf_checkpoint;
+
+typedef struct qf_tensor_info {
+  uint32_t struct_size;
+  int32_t rank;
+  const char* name; /* as stored; name_size bytes, which may hold a NUL */
+  size_t name_size;
+  const char* type;     /* as the file spells it: "BF16", "Q4_K" */
+  const int64_t* shape; /* [rank] */
+  uint64_t bytes;       /* stored size */
+  uint64_t elements;
+} qf_tensor_info;
+
+/* A .safetensors file, a Hugging Face folder or a .gguf file, told apart by content. Files are mapped, not
+ * loaded. */
+QF_API qf_status qf_checkpoint_open(const char* path, qf_checkpoint** out, qf_error* error);
+QF_API void qf_checkpoint_destroy(qf_checkpoint* checkpoint);
+QF_API const char* qf_checkpoint_format(
+    const qf_checkpoint* checkpoint);                                /* "safetensors", "gguf"; "" of NULL */
+QF_API int64_t qf_checkpoint_count(const qf_checkpoint* checkpoint); /* tensors; 0 of NULL */
+/* In file order; set out->struct_size first. */
+QF_API qf_status qf_checkpoint_get_info(const qf_checkpoint* checkpoint, int64_t index, qf_tensor_info* out,
+                                        qf_error* error);
+QF_API qf_status qf_checkpoint_find(const qf_checkpoint* checkpoint, const char* name, int64_t* index,
+                                    qf_error* error);
+QF_API qf_status qf_checkpoint_bytes(const qf_checkpoint* checkpoint, int64_t index, const void** data,
+                                     size_t* size, qf_error* error);
+/* Decodes elements [first, first + count) to float; of block types whole blocks, or to the end of a row. */
+QF_API qf_status qf_checkpoint_read_f32(const qf_checkpoint* checkpoint, int64_t index, uint64_t first,
+                                        float* out, size_t count, qf_error* error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* QF_H */

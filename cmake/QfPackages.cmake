@@ -1,0 +1,30 @@
+# Libraries of other people that libqf.a needs at its users' link step: one list, read by this build, by the installed
+# qfConfig.cmake and by the .pc files. Headers of these packages stay inside.
+# qf_link_package(NAME header library pc-module|""): the target qf_package::NAME, found by the usual search paths.
+macro(qf_link_package name header library module)
+  if(NOT TARGET qf_package::${name})
+    find_path(QF_${name}_INCLUDE ${header})
+    find_library(QF_${name}_LIBRARY ${library})
+    mark_as_advanced(QF_${name}_INCLUDE QF_${name}_LIBRARY)
+    if(NOT QF_${name}_INCLUDE OR NOT QF_${name}_LIBRARY)
+      list(APPEND QF_MISSING_PACKAGES "${name} (${header}, lib${library})")
+    else()
+      add_library(qf_package::${name} UNKNOWN IMPORTED)
+      set_target_properties(qf_package::${name} PROPERTIES
+        IMPORTED_LOCATION "${QF_${name}_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${QF_${name}_INCLUDE}")
+    endif()
+  endif()
+  list(APPEND QF_LINK_PACKAGES qf_package::${name})
+  if("${module}" STREQUAL "")
+    string(APPEND QF_PC_LIBS " -l${library}")
+  else()
+    string(APPEND QF_PC_REQUIRES " ${module}")
+  endif()
+endmacro()
+
+set(QF_LINK_PACKAGES)
+set(QF_MISSING_PACKAGES)
+set(QF_PC_LIBS)
+set(QF_PC_REQUIRES)
+qf_link_package(pcre2 pcre2.h pcre2-8 libpcre2-8)
+qf_link_package(pthreadpool pthreadpool.h pthreadpool "")
