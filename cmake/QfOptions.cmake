@@ -1,7 +1,7 @@
 # How every target of this project is compiled: warnings and sanitizers.
 add_library(qf_options INTERFACE)
 target_compile_options(qf_options INTERFACE
-  -Wall -Wextra -Wshadow=local -Wno-missing-field-initializers
+  -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -Wno-missing-field-initializers
   $<$<CXX_COMPILER_ID:Clang>:-Wno-shadow>
   -ffp-contract=off) # results don't depend on what the compiler fuses
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
