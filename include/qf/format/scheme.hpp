@@ -63,8 +63,8 @@ inline Status check(const Scheme& s) {
 
 // "w4g64 asymmetric f16"; "w8 symmetric f32" for whole rows.
 inline std::string scheme_name(const Scheme& s) {
-  std::string text = "w" + num(s.bits);
-  if (s.group) text += "g" + num(s.group);
+  std::string text = cat({"w", num(s.bits)});
+  if (s.group) text += cat({"g", num(s.group)});
   text += s.codebook != CodebookKind::none ? " codebook"
           : s.zero == ZeroKind::symmetric  ? " symmetric"
           : s.zero == ZeroKind::integer    ? " asymmetric"

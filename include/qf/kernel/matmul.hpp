@@ -13,44 +13,51 @@
 
 namespace qf::kernel {
 
-// A weight ready to multiply with: one aligned buffer that begins with a 64-byte header (magic, version,
-// scheme, layout, n, k, offsets). Move-only; const use from many threads.
+// A weight ready to multiply with: one aligned buffer that begins with a 64-byte header (PackedHeader).
+// Move-only; const use from many threads.
 class PackedWeight {
  public:
   PackedWeight() = default;
-  std::int64_t n() const;
-  std::int64_t k() const;
+  std::int64_t n() const { return header_.n; }
+  std::int64_t k() const { return header_.k; }
   const Scheme& scheme() const { return scheme_; }
-  Layout layout() const;
+  Layout layout() const { return static_cast<Layout>(header_.layout); }
+  // Bits of a stored code: 4 or 8 in rows16, 8 in canonical.
+  int stored_bits() const { return layout() == Layout::rows16 && scheme_.bits <= 4 ? 4 : 8; }
   std::span<const std::byte> buffer() const { return buffer_; }
 
-  // Checks a buffer that came from a file: magic, version, every offset, the size. `what` names it in errors.
+  // Checks a buffer that came from a file: magic, version, scheme, every offset, the size, and every index
+  // that a kernel follows. `what` names it in errors. Errors: bad_format.
   static Result<PackedWeight> from_buffer(Array<std::byte> buffer, std::string_view what);
 
  private:
   friend Result<PackedWeight> prepack(const QuantizedMatrix&, struct PackOptions);
   Scheme scheme_;
+  PackedHeader header_{};
   Array<std::byte> buffer_;
 };
 
 struct PackOptions {
-  Layout layout = Layout::rows16;  // falls back to canonical for schemes that rows16 doesn't hold
+  Layout layout =
+      Layout::rows16;  // falls back to canonical for what rows16 doesn't hold: codebooks, group_of
   ParallelFor parallel{};
+  const Allocator* allocator = &default_allocator();  // must outlive the weight
 };
 
-// Errors: out of memory.
+// The same bytes for any `parallel`. Errors: out of memory.
 Result<PackedWeight> prepack(const QuantizedMatrix& w, PackOptions options = {});
 
 struct MatmulOptions {
   Accuracy accuracy = Accuracy::exact;
-  const Kernel* kernel =
-      nullptr;  // forces one; an error if it doesn't fit. nullptr: the first row of the table that fits
+  const Kernel* kernel = nullptr;  // forces one; an error if it doesn't fit
   ParallelFor parallel{};
+  const Allocator* allocator = &default_allocator();  // of scratch
 };
 
-// y [m, n] = x [m, k] * w^T + bias. `bias` is empty or [n]. y may not overlap x. Any strides with the last
-// dimension contiguous. Errors: shapes that disagree, a forced kernel that doesn't fit, out of memory
-// (scratch).
+// y [m, n] = x [m, k] * w^T + bias. `bias` is empty or [n]. y may not overlap x. Any row strides that don't
+// make rows overlap, with the last dimension contiguous. The same bits for any `parallel`; a row of y may
+// differ in its last bits between m = 1 and m > 1, which are different kernels. Errors: shapes that disagree,
+// a forced kernel that doesn't fit, out of memory (scratch).
 Status matmul(MatrixView<const float> x, const PackedWeight& w, MatrixView<float> y,
               std::span<const float> bias = {}, const MatmulOptions& options = {});
 
@@ -58,12 +65,16 @@ Status matmul(MatrixView<const float> x, const PackedWeight& w, MatrixView<float
 std::span<const Kernel* const> kernels();
 const Kernel* find_kernel(std::string_view name);
 
-// Instruction sets of this CPU, cut by the environment variable QF_MAX_ISA=none|avx2|avx512|neon|...
+// Instruction sets of this CPU that its operating system has enabled, cut by the environment variable
+// QF_MAX_ISA=none|avx2|avx_vnni|avx512|avx512_vnni|neon|neon_dotprod|neon_i8mm|native (read at first use).
 IsaMask cpu_isa();
-std::string isa_name(IsaMask mask);  // "avx2+avx512"
+std::string isa_name(IsaMask mask);  // "avx2+avx512"; "scalar" for 0
 
-// The kernel that matmul() would run: the forced one of QF_FORCE_KERNEL or `options`, else the first row that
-// fits.
+// The kernel that matmul() would run: options.kernel if given; else a kernel named in the environment
+// variable QF_FORCE_KERNEL (names, separated by commas; read at first use) that fits; else the first row of
+// the table that fits, where Accuracy::exact admits exact kernels only and Accuracy::fast all. To fit is to
+// have the weight's layout and width, to accept m rows and to need no more than cpu_isa(). Errors:
+// options.kernel doesn't fit, an unknown name in an environment variable.
 Result<const Kernel*> choose_kernel(const PackedWeight& w, std::int64_t m, const MatmulOptions& options = {});
 
 }  // namespace qf::kernel

@@ -1,0 +1,92 @@
+// f32 activations on rows16 for any CPU: vectors of 4 in the compiler's own vector extension, which it turns
+// into the base instruction set (SSE2, or none at all).
+#include "qf/core/config.hpp"
+#include "qf/core/half.hpp"
+#include "qf/kernel/abi.hpp"
+
+namespace qf::kernel {
+namespace {
+
+struct V {
+  using F = float __attribute__((vector_size(16)));
+  using I = std::uint32_t __attribute__((vector_size(16)));
+  using Signed = std::int32_t __attribute__((vector_size(16)));
+  static constexpr int kLanes = 4;
+  static constexpr int kTileRows = 2;
+  static constexpr int kStreams = 1;
+  static constexpr bool kScaled = false;
+
+  static F load(const float* p) {
+    F v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+  }
+  static I load_codes(const std::byte* p) {
+    I v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+  }
+  static F load_f16(const std::uint16_t* p) {
+    F v{};
+    for (int i = 0; i < kLanes; ++i) {
+      f16 half;
+      half.bits = p[i];
+      v[i] = half;
+    }
+    return v;
+  }
+  static void store(float* p, F v) { __builtin_memcpy(p, &v, sizeof v); }
+  static F load_part(const float* p, std::int64_t count) {
+    F v{};
+    for (std::int64_t i = 0; i < count; ++i) v[i] = p[i];
+    return v;
+  }
+  static void store_part(float* p, std::int64_t count, F v) {
+    for (std::int64_t i = 0; i < count; ++i) p[i] = v[i];
+  }
+  static F broadcast(float x) { return F{x, x, x, x}; }
+  static F add(F a, F b) { return a + b; }
+  static F sub(F a, F b) { return a - b; }
+  static F mul(F a, F b) { return a * b; }
+  static F fma(F a, F b, F c) { return a * b + c; }  // two roundings
+  template <int Bits, int Shift>
+  static F code(I v) {
+    return __builtin_convertvector(reinterpret_cast<Signed>(v >> Shift & ((1u << Bits) - 1)), F);
+  }
+  template <int Shift>
+  static F scaled_code(I v) {
+    return code<4, Shift>(v);
+  }
+  static void prefetch(const void*) {}
+};
+
+#include "kernels/cpu/f32_rows16.inc"
+
+}  // namespace
+
+std::int64_t gemv_f32_scalar_w4_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch(a);
+}
+std::int64_t gemv_f32_scalar_w8_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch(a);
+}
+std::int64_t gemm_f32_scalar_w4_scratch(const MatmulArgs& a) noexcept {
+  return gemm_scratch(a);
+}
+std::int64_t gemm_f32_scalar_w8_scratch(const MatmulArgs& a) noexcept {
+  return gemm_scratch(a);
+}
+void gemv_f32_scalar_w4(const MatmulArgs& a) noexcept {
+  gemv<4>(a);
+}
+void gemv_f32_scalar_w8(const MatmulArgs& a) noexcept {
+  gemv<8>(a);
+}
+void gemm_f32_scalar_w4(const MatmulArgs& a) noexcept {
+  gemm<4>(a);
+}
+void gemm_f32_scalar_w8(const MatmulArgs& a) noexcept {
+  gemm<8>(a);
+}
+
+}  // namespace qf::kernel
