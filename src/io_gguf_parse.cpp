@@ -4,6 +4,7 @@
 #include <new>
 #include <numeric>
 
+#include "io_sniff.hpp"
 #include "qf/io/gguf.hpp"
 
 namespace qf::io {
@@ -257,9 +258,11 @@ class GgufParser {
  private:
   Status read_head() {
     QF_TRY_ASSIGN(auto magic, in_.take(4, ""));
-    if (std::memcmp(magic.data(), "GGUF", 4) != 0)
+    if (std::memcmp(magic.data(), "GGUF", 4) != 0) {
+      QF_TRY(detail::refuse_foreign(detail::sniff(file_.bytes_), detail::FileKind::gguf).at(file_.path_));
       return in_.error("", cat({"not a GGUF file: it begins with ",
                                 printable({reinterpret_cast<const char*>(magic.data()), 4})}));
+    }
     QF_TRY_ASSIGN(file_.version_, in_.read<std::uint32_t>("version: "));
     if (file_.version_ != 0 && (file_.version_ & 0xffff) == 0)
       return in_.error("", "a big-endian GGUF file, which isn't supported", Errc::unsupported);

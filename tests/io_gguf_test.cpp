@@ -1,5 +1,10 @@
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cctype>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -7,6 +12,7 @@
 
 #include "qf/format/gguf_encode.hpp"
 #include "qf/io/gguf.hpp"
+#include "qf/io/gguf_writer.hpp"
 #include "tests/gguf_bytes.hpp"
 
 using namespace qf;
@@ -212,4 +218,74 @@ TEST_CASE("gguf: shapes are row-major, ranges are checked, types that aren't dec
   REQUIRE(f.read_f32(f.tensors()[1], 0, out).text() == "m.gguf: tensor 'b': type IQ2_XXS can't be decoded");
   REQUIRE(!f.find("c"));
   REQUIRE(f.bytes(f.tensors()[1]).size() == 66);
+}
+
+namespace {
+std::string temporary(const char* name) {
+  const char* folder = std::getenv("TMPDIR");
+  return std::string(folder ? folder : "/tmp") + "/qf_gguf_" + std::to_string(getpid()) + "_" + name;
+}
+}  // namespace
+
+TEST_CASE("gguf: what is written is read back, padded as llama.cpp requires") {
+  const std::string path = temporary("written.gguf");
+  io::GgufMetadata meta;
+  meta.text("general.architecture", "none");
+  meta.u32("a", 7), meta.i32("b", -7), meta.u64("c", 1u), meta.f32("d", 0.5f), meta.boolean("e", true);
+  const std::vector<std::string> texts{"x", "", "zz"};
+  const std::vector<std::int32_t> ints{1, -1};
+  const std::vector<float> reals{1.5f};
+  meta.texts("f", texts), meta.i32s("g", ints), meta.f32s("h", reals);
+  const std::vector<io::GgufTensorSpec> specs{{"one", gguf::Type::f32, {3}},
+                                              {"none", gguf::Type::f32, {0, 4}},
+                                              {"two", gguf::Type::q8_0, {2, 64}},
+                                              {"three", gguf::Type::f16, {5}}};
+  std::vector<float> x(128);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) - 60;
+  {
+    auto w = io::GgufWriter::create(path, meta, specs);
+    REQUIRE(w.status().text() == "");
+    REQUIRE(w->write_f32("two", x).text() == path + ": tensor 'two' is written, expected 'one'");
+    REQUIRE(w->write_f32("one", std::span(x).first(3)).ok());
+    REQUIRE(w->write_f32("two", std::span(x).first(64)).ok());
+    REQUIRE(w->write_f32("two", std::span(x).subspan(64)).ok());
+    REQUIRE(w->commit().text() == path + ": tensor 'three': 10 bytes are missing");
+    REQUIRE(w->write_f32("three", std::span(x).first(6)).text() ==
+            path + ": tensor 'three': 12 more bytes, 10 expected");
+    REQUIRE(w->write_f32("three", std::span(x).first(5)).ok());
+    REQUIRE(w->commit().ok());
+  }
+  auto file = io::open_gguf(path);
+  REQUIRE(file.status().text() == "");
+  REQUIRE(*(*file)->integer("b") == -7);
+  REQUIRE(*(*file)->strings("f") == texts);
+  REQUIRE(*(*file)->reals("h") == std::vector<double>{1.5});
+  REQUIRE(*(*file)->boolean("e"));
+  REQUIRE((*file)->find("two")->shape == std::vector<std::int64_t>{2, 64});
+  REQUIRE(read_all(**file, "three") == std::vector<float>(x.begin(), x.begin() + 5));
+  // Copying the metadata gives the same metadata.
+  io::GgufMetadata again;
+  for (const io::GgufEntry& e : (*file)->entries()) again.copy(e);
+  REQUIRE(again.bytes() == meta.bytes());
+  std::remove(path.c_str());
+}
+
+TEST_CASE("gguf: a file that can't be declared is not begun") {
+  const std::string path = temporary("refused.gguf");
+  auto text = [&](const io::GgufMetadata& m, std::vector<io::GgufTensorSpec> specs) {
+    return io::GgufWriter::create(path, m, specs).status().text();
+  };
+  io::GgufMetadata twice;
+  twice.u32("a", 1), twice.u32("a", 1);
+  REQUIRE(text(twice, {}) == path + ": the key 'a' is given twice");
+  REQUIRE(text({}, {{"t", gguf::Type::f32, {1}}, {"t", gguf::Type::f32, {1}}}) ==
+          path + ": the tensor 't' is given twice");
+  REQUIRE(text({}, {{"t", gguf::Type::q4_0, {2, 33}}}) ==
+          path +
+              ": tensor 't': shape [2, 33] doesn't fit type Q4_0, which needs at most 4 dimensions and rows "
+              "of a multiple of 32");
+  REQUIRE(
+      text({}, {{std::string(64, 'n'), gguf::Type::f32, {1}}}).find("a name of 64 bytes, expected 1 to 63") !=
+      std::string::npos);
+  REQUIRE(!io::open_gguf(path).ok());
 }
