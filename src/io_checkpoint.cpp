@@ -2,6 +2,7 @@
 
 #include "io_folder.hpp"
 #include "io_sniff.hpp"
+#include "qf/io/gguf.hpp"
 #include "qf/io/mapped_file.hpp"
 #include "qf/io/safetensors.hpp"
 
@@ -18,8 +19,10 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& path) {
   if (!detail::is_folder(place)) {
     QF_TRY_ASSIGN(const MappedFile file, MappedFile::open(place));
     const detail::FileKind kind = detail::sniff(file.bytes());
-    if (kind == detail::FileKind::gguf)
-      return Status(Errc::unsupported, cat({place, ": a GGUF file, which this build doesn't read"}));
+    if (kind == detail::FileKind::gguf) {
+      QF_TRY_ASSIGN(std::unique_ptr<GgufFile> gguf, open_gguf(place));
+      return std::unique_ptr<Checkpoint>(std::move(gguf));
+    }
     if (kind == detail::FileKind::unknown)
       return Status(Errc::bad_format, cat({place, ": neither a safetensors nor a GGUF file (it begins with ",
                                            printable({reinterpret_cast<const char*>(file.bytes().data()),

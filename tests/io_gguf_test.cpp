@@ -158,6 +158,13 @@ TEST_CASE("gguf: asymmetric groups map to Q4_1 with the minimum rounded once") {
   for (int e = 0; e < 32; ++e) REQUIRE(std::abs(values[e] - w->value(0, e)) <= error + 1e-7f);
 }
 
+TEST_CASE("gguf: open_checkpoint knows the file by its content") {
+  auto opened = io::open_checkpoint(golden("blocks.gguf"));
+  REQUIRE(opened.status().text() == "");
+  REQUIRE((*opened)->format() == "gguf");
+  REQUIRE((*opened)->find("q4_0.blocks"));
+}
+
 TEST_CASE("gguf: metadata of every type") {
   auto opened = io::open_gguf(golden("blocks.gguf"));
   REQUIRE(opened.ok());
