@@ -1,0 +1,22 @@
+// Finds a model's configuration and weights, whichever way they are stored.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "qf/io/checkpoint.hpp"
+#include "qf/model/config.hpp"
+
+namespace qf::model::detail {
+
+struct ModelFiles {
+  ModelConfig config;
+  std::unique_ptr<io::Checkpoint> checkpoint;  // tensors under Hugging Face's names
+};
+
+Result<ModelFiles> open_model(const std::string& path);
+
+// The whole of a small text file. Errors: not found, larger than `most_bytes`, not readable.
+Result<std::string> read_text(const std::string& path, std::uint64_t most_bytes = std::uint64_t{256} << 20);
+
+}  // namespace qf::model::detail
