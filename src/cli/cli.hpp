@@ -96,6 +96,10 @@ struct Program {
 };
 
 void add_inspect(Program& program);
+void add_eval(Program& program);
+void add_quantize(Program& program);
+void add_run(Program& program);
+void add_convert(Program& program);
 void add_kernels(Program& program);
 void add_completion(Program& program);
 

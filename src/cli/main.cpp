@@ -53,6 +53,7 @@ Exit run(int argc, char** argv) {
   Program program;
   // add_inspect(program);
   // add_kernels(program);
+  add_kernels(program);
   add_completion(program);
 
   auto report = [&](const Status& status) {
