@@ -87,14 +87,12 @@ Result<std::uint64_t> stored_bytes(const TensorSpec& tensor) {
   return *bytes;
 }
 
-Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
-                                                    std::span<const TensorSpec> tensors,
-                                                    const Metadata& metadata) {
+Result<SafetensorsLayout> layout_safetensors(std::span<const TensorSpec> tensors, const Metadata& metadata) {
   try {
-    SafetensorsWriter writer;
+    SafetensorsLayout layout;
     std::vector<const TensorSpec*> order;
     for (const TensorSpec& tensor : tensors) {
-      QF_TRY(check_name(tensor.name).at(path));
+      QF_TRY(check_name(tensor.name));
       order.push_back(&tensor);
     }
     std::sort(order.begin(), order.end(), [](const TensorSpec* a, const TensorSpec* b) {
@@ -102,37 +100,47 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
       return ra != rb ? ra < rb : a->name < b->name;
     });
     for (const TensorSpec* tensor : order) {
-      const auto bytes = stored_bytes(*tensor);
-      if (!bytes.ok()) return bytes.status().at(path);
-      Slot slot{tensor->dtype, writer.data_bytes_, 0};
-      if (__builtin_add_overflow(writer.data_bytes_, *bytes, &writer.data_bytes_))
-        return invalid({path, ": the tensors' bytes overflow 64 bits"});
-      slot.end = writer.data_bytes_;
-      if (!writer.slots_.emplace(tensor->name, slot).second)
-        return invalid({path, ": tensor ", printable(tensor->name), " stands twice"});
+      QF_TRY_ASSIGN(const std::uint64_t bytes, stored_bytes(*tensor));
+      SafetensorsLayout::Slot slot{tensor->dtype, layout.data_bytes, 0};
+      if (__builtin_add_overflow(layout.data_bytes, bytes, &layout.data_bytes))
+        return invalid({"the tensors' bytes overflow 64 bits"});
+      slot.end = layout.data_bytes;
+      if (!layout.slots.emplace(tensor->name, slot).second)
+        return invalid({"tensor ", printable(tensor->name), " stands twice"});
     }
-    auto header = header_of(order, metadata);
-    if (!header.ok()) return header.status().at(path);
-    const std::uint64_t length = header->size();
-    for (auto& [name, slot] : writer.slots_) slot.next += 8 + length, slot.end += 8 + length;
-    QF_TRY_ASSIGN(writer.file_, AtomicFile::create(path));
-    QF_TRY(writer.file_.write(std::as_bytes(std::span(&length, 1))));
-    QF_TRY(writer.file_.write(*header));
-    return writer;
+    QF_TRY_ASSIGN(const std::string header, header_of(order, metadata));
+    const std::uint64_t length = header.size();
+    layout.head.assign(reinterpret_cast<const char*>(&length), sizeof length);
+    layout.head += header;
+    for (auto& [name, slot] : layout.slots) slot.begin += layout.head.size(), slot.end += layout.head.size();
+    return layout;
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({path, ": no memory for the header"}));
+    return Status(Errc::out_of_memory, "no memory for the header");
   }
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
+                                                    std::span<const TensorSpec> tensors,
+                                                    const Metadata& metadata) {
+  auto layout = layout_safetensors(tensors, metadata);
+  if (!layout.ok()) return layout.status().at(path);
+  SafetensorsWriter writer;
+  QF_TRY_ASSIGN(writer.file_, AtomicFile::create(path));
+  QF_TRY(writer.file_.write(layout->head));
+  writer.slots_ = std::move(layout->slots);
+  writer.data_bytes_ = layout->data_bytes;
+  return writer;
 }
 
 Status SafetensorsWriter::write(std::string_view name, std::span<const std::byte> piece) {
   const auto at = slots_.find(name);
   if (at == slots_.end()) return invalid({path(), ": tensor ", printable(name), " was not declared"});
-  Slot& slot = at->second;
-  if (piece.size() > slot.end - slot.next)
-    return invalid({path(), ": tensor ", printable(name), ": ", num(piece.size() - (slot.end - slot.next)),
+  SafetensorsLayout::Slot& slot = at->second;
+  if (piece.size() > slot.end - slot.begin)
+    return invalid({path(), ": tensor ", printable(name), ": ", num(piece.size() - (slot.end - slot.begin)),
                     " bytes more than declared"});
-  QF_TRY(file_.write_at(slot.next, piece));
-  slot.next += piece.size();
+  QF_TRY(file_.write_at(slot.begin, piece));
+  slot.begin += piece.size();
   return {};
 }
 
@@ -154,8 +162,8 @@ Status SafetensorsWriter::write_f32(std::string_view name, std::span<const float
 
 Status SafetensorsWriter::commit() {
   for (const auto& [name, slot] : slots_)
-    if (slot.next != slot.end)
-      return invalid({path(), ": tensor ", printable(name), ": ", num(slot.end - slot.next),
+    if (slot.begin != slot.end)
+      return invalid({path(), ": tensor ", printable(name), ": ", num(slot.end - slot.begin),
                       " bytes are still to be written"});
   return file_.commit();
 }

@@ -26,6 +26,22 @@ struct TensorSpec {
 // fill whole bytes.
 Result<std::uint64_t> stored_bytes(const TensorSpec& tensor);
 
+// Where everything of a file will lie, known before its first tensor: for writers that go on where an earlier one
+// was interrupted.
+struct SafetensorsLayout {
+  struct Slot {
+    DType dtype = DType::f32;
+    std::uint64_t begin = 0, end = 0;  // from the first byte of the file
+  };
+  std::string head;  // the file's first bytes: the header and its length
+  std::map<std::string, Slot, std::less<>> slots;
+  std::uint64_t data_bytes = 0;  // of all tensors; the file has head.size() + data_bytes bytes
+};
+
+// Errors as SafetensorsWriter::create, without a path in front.
+Result<SafetensorsLayout> layout_safetensors(std::span<const TensorSpec> tensors,
+                                             const Metadata& metadata = {});
+
 // The file's bytes depend on the tensors and metadata only, not on the order in which they come. In the file,
 // tensors stand by descending alignment of their type, then by name, as the reference writer puts them; the
 // header is padded with spaces to a multiple of 8. Memory: the header and what the caller passes.
@@ -51,12 +67,8 @@ class SafetensorsWriter {
   std::uint64_t data_bytes() const { return data_bytes_; }  // of all tensors: what an index adds up
 
  private:
-  struct Slot {
-    DType dtype;
-    std::uint64_t next, end;  // in the file
-  };
   AtomicFile file_;
-  std::map<std::string, Slot, std::less<>> slots_;
+  std::map<std::string, SafetensorsLayout::Slot, std::less<>> slots_;  // begin: where the next piece goes
   std::uint64_t data_bytes_ = 0;
 };
 
