@@ -48,6 +48,8 @@ class Tokenizer {
   virtual Result<std::string> decode(std::span<const std::int32_t> ids, bool skip_special = false) const = 0;
   // The bytes that one token stands for, which needn't be valid UTF-8 by themselves.
   virtual Result<std::string> token_bytes(std::int32_t id) const = 0;
+  // The same, where `first` says that the token begins a text: some tokenizers drop a leading space there.
+  virtual Result<std::string> stream_bytes(std::int32_t id, bool first) const = 0;
 
   virtual std::int64_t size() const = 0;  // ids are [0, size())
   virtual std::optional<std::int32_t> id(
