@@ -56,10 +56,10 @@ class Reader {
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
 
   Status bad(std::string_view key, std::string_view text) const {
-    return Status(Errc::bad_format, cat({where_, ": '", key, "' ", text}));
+    return Status(Errc::bad_format, cat({where_, ": ", printable(key), " ", text}));
   }
   Status refuse(std::string_view key, std::string_view text) const {
-    return Status(Errc::unsupported, cat({where_, ": '", key, "' ", text}));
+    return Status(Errc::unsupported, cat({where_, ": ", printable(key), " ", text}));
   }
   // nullptr when the key is absent or null.
   const Json* find(std::string_view key) const {
@@ -238,7 +238,7 @@ Status parse_rope(const Reader& top, ModelConfig& c) {
     bool known = value.is_null() || name == "rope_type" || name == "type" || name == "rope_theta" ||
                  name == "partial_rotary_factor";
     for (std::string_view ok : allowed) known = known || name == ok;
-    if (!known) return in.refuse(printable(name), cat({"isn't supported with type '", type, "'"}));
+    if (!known) return in.refuse(name, cat({"isn't supported with type '", type, "'"}));
   }
   return {};
 }

@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <system_error>
 
+#include "qf/io/gguf.hpp"
+#include "qf/model/gguf_import.hpp"
+
 namespace qf::model::detail {
 
 Result<std::string> read_text(const std::string& path, std::uint64_t most_bytes) {
@@ -27,15 +30,32 @@ Result<std::string> read_text(const std::string& path, std::uint64_t most_bytes)
   return text;
 }
 
+bool is_gguf(const std::string& path) {
+  char magic[4] = {};
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  if (!file) return false;
+  const bool read = std::fread(magic, 1, sizeof magic, file) == sizeof magic;
+  std::fclose(file);
+  return read && std::memcmp(magic, "GGUF", 4) == 0;
+}
+
 Result<ModelFiles> open_model(const std::string& path) {
   std::error_code error;
   const bool folder = std::filesystem::is_directory(path, error);
   if (!folder && !std::filesystem::exists(path, error))
     return Status(Errc::not_found, cat({path, ": no such file or folder"}));
-  if (!folder)
-    return Status(Errc::unsupported,
-                  cat({path, ": a single file, expected a folder with config.json and safetensors"}));
   ModelFiles files;
+  if (!folder) {
+    if (!is_gguf(path))
+      return Status(Errc::unsupported,
+                    cat({path,
+                         ": a single file that isn't GGUF, expected a GGUF file or a folder with config.json "
+                         "and safetensors"}));
+    QF_TRY_ASSIGN(auto file, io::open_gguf(path));
+    QF_TRY_ASSIGN(files.config, config_from_gguf(*file));
+    QF_TRY_ASSIGN(files.checkpoint, gguf_as_hf(std::move(file)));
+    return files;
+  }
   const std::string config = path + "/config.json";
   QF_TRY_ASSIGN(const std::string text, read_text(config, std::uint64_t{16} << 20));
   QF_TRY_ASSIGN(files.config, parse_config(text, config));

@@ -16,6 +16,9 @@ struct ModelFiles {
 
 Result<ModelFiles> open_model(const std::string& path);
 
+// Whether the file begins as GGUF files do; false when it can't be read.
+bool is_gguf(const std::string& path);
+
 // The whole of a small text file. Errors: not found, larger than `most_bytes`, not readable.
 Result<std::string> read_text(const std::string& path, std::uint64_t most_bytes = std::uint64_t{256} << 20);
 

@@ -123,6 +123,7 @@ void pack(const float* rows, std::int64_t stride, int count, std::int64_t k, flo
 
 __m256 exp8(__m256 x) {
   const __m256 under = _mm256_cmp_ps(x, _mm256_set1_ps(kExpMin), _CMP_LT_OQ);
+  const __m256 over = _mm256_cmp_ps(x, _mm256_set1_ps(kExpMax), _CMP_GT_OQ);
   x = _mm256_min_ps(_mm256_set1_ps(kExpMax), x);  // in this order NaN stays NaN
   const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(kLog2e)),
                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -133,7 +134,8 @@ __m256 exp8(__m256 x) {
   poly = _mm256_add_ps(_mm256_fmadd_ps(_mm256_mul_ps(poly, r), r, r), _mm256_set1_ps(1.0f));
   const __m256i power =
       _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-  return _mm256_andnot_ps(under, _mm256_mul_ps(poly, _mm256_castsi256_ps(power)));
+  const __m256 e = _mm256_andnot_ps(under, _mm256_mul_ps(poly, _mm256_castsi256_ps(power)));
+  return _mm256_blendv_ps(e, _mm256_set1_ps(__builtin_inff()), over);
 }
 
 float softmax(float* s, std::int64_t n, std::int64_t lo, std::int64_t hi) {

@@ -1,6 +1,7 @@
 // The plain forms, for any machine: 4-wide vector extensions, which every baseline has (SSE2, NEON).
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/dense_ops.hpp"
 
@@ -53,7 +54,7 @@ void pack(const float* rows, std::int64_t stride, int count, std::int64_t k, flo
 
 float exp_approx(float x) {
   if (!(x >= kExpMin)) return x < kExpMin ? 0.0f : x;  // NaN stays NaN
-  if (x > kExpMax) x = kExpMax;
+  if (x > kExpMax) return std::numeric_limits<float>::infinity();
   const float n = static_cast<float>(static_cast<int>(x * kLog2e + (x < 0 ? -0.5f : 0.5f)));
   const float r = x - n * kLn2High - n * kLn2Low;
   float poly = kExpPoly[0];

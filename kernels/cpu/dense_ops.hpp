@@ -37,7 +37,7 @@ extern const DenseOps kDenseAvx2;
 #endif
 
 // exp(x) by Cody and Waite's reduction, x = n ln 2 + r, and a polynomial for |r| <= ln 2 / 2 (Cephes expf);
-// relative error about 1e-7. Below kExpMin the result is 0.
+// relative error about 1e-7. Below kExpMin the result is 0, above kExpMax infinity.
 inline constexpr float kExpMin = -87.3f, kExpMax = 88.3f;
 inline constexpr float kLog2e = 1.44269504088896341f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
 inline constexpr float kExpPoly[6] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
