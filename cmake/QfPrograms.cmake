@@ -8,3 +8,9 @@ set_target_properties(qf_cli PROPERTIES OUTPUT_NAME qf RUNTIME_OUTPUT_DIRECTORY 
 target_include_directories(qf_cli PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(qf_cli PRIVATE qf_options qf CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt-header-only)
 install(TARGETS qf_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+add_executable(qf_bench ${PROJECT_SOURCE_DIR}/benchmarks/qf_bench.cpp ${PROJECT_SOURCE_DIR}/benchmarks/limits.cpp)
+set_target_properties(qf_bench PROPERTIES OUTPUT_NAME qf-bench RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+target_include_directories(qf_bench PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(qf_bench PRIVATE qf_options qf CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt-header-only)
+install(TARGETS qf_bench RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

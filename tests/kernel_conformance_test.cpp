@@ -7,23 +7,17 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
-#include <iostream>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "qf/kernel/matmul.hpp"
+#include "tests/kernel_tools.hpp"
 
 using namespace qf;
 using namespace qf::kernel;
+using namespace qf::kernel::test;
 
 namespace {
-
-using Rng = std::mt19937;
-
-std::int64_t pick(Rng& rng, std::int64_t low, std::int64_t high) {
-  return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
-}
 
 // Bytes between two pages that may not be touched. The data ends at the second one, less `slack` bytes.
 class Guarded {
@@ -75,20 +69,6 @@ const Allocator& guarded_allocator() {
   return kAllocator;
 }
 
-// Threads of the standard library behind a ParallelFor; item i runs on thread i % threads.
-ParallelFor threads_of(int& count) {
-  return {[](void* user, std::int64_t items, void (*body)(void*, std::int64_t), void* context) {
-            const int threads = *static_cast<int*>(user);
-            std::vector<std::thread> running;
-            for (int t = 0; t < threads; ++t)
-              running.emplace_back([=] {
-                for (std::int64_t i = t; i < items; i += threads) body(context, i);
-              });
-            for (std::thread& thread : running) thread.join();
-          },
-          &count, count};
-}
-
 Scheme random_scheme(Rng& rng, std::int64_t k) {
   static constexpr DType kScales[] = {DType::f16, DType::bf16, DType::f32};
   static constexpr std::int64_t kGroups[] = {0,  1,  2,  3,  4,  5,   7,   8,   12,
@@ -100,33 +80,6 @@ Scheme random_scheme(Rng& rng, std::int64_t k) {
   s.zero = static_cast<ZeroKind>(pick(rng, 0, 2));
   s.scale = kScales[pick(rng, 0, 2)];
   return s;
-}
-
-QuantizedMatrix random_matrix(Rng& rng, const Scheme& scheme, std::int64_t n, std::int64_t k) {
-  auto made = QuantizedMatrix::make(scheme, n, k);
-  REQUIRE(made.ok());
-  QuantizedMatrix w = std::move(*made);
-  std::normal_distribution<float> normal;
-  const float middle = scheme.symmetric_zero();
-  for (std::int64_t r = 0; r < n; ++r) {
-    for (std::int64_t c = 0; c < k; ++c) {
-      const float code = std::nearbyint(middle + normal(rng) * middle / 3);
-      w.codes()(r, c) = static_cast<std::uint8_t>(
-          pick(rng, 0, 15) == 0 ? pick(rng, 0, 1) * (scheme.levels() - 1)
-                                : std::min(std::max(code, 0.0f), static_cast<float>(scheme.levels() - 1)));
-    }
-    for (std::int64_t g = 0; g < w.groups(); ++g) {
-      w.scales()(r, g) =
-          round_to(scheme.scale, 0.02f * (1 + std::fabs(normal(rng))) * (pick(rng, 0, 7) ? 1.f : -1.f));
-      if (w.zeros().data)
-        w.zeros()(r, g) = scheme.zero == ZeroKind::integer
-                              ? static_cast<float>(pick(rng, 0, scheme.levels() - 1))
-                              : middle * (1 + 0.3f * normal(rng));
-    }
-  }
-  for (float& entry : std::span<float>(w.codebook().data, static_cast<std::size_t>(w.codebook().size())))
-    entry = normal(rng);
-  return w;
 }
 
 // What y must be, and how large the sum of the magnitudes is: errors of f32 are measured against that.
@@ -306,4 +259,137 @@ TEST_CASE("the exact path stays below a relative RMS of 1e-6, the fast one below
           }
         }
       }
+}
+
+TEST_CASE("any split of n and any number of threads give the same bits") {
+  Rng rng(4);
+  for (int bits : {4, 8})
+    for (std::int64_t m : {1, 13}) {
+      const std::int64_t n = 333, k = 517;
+      const QuantizedMatrix w =
+          random_matrix(rng, {bits, 64, ZeroKind::integer, DType::f16, CodebookKind::none}, n, k);
+      auto packed = prepack(w);
+      REQUIRE(packed.ok());
+      std::vector<float> x(static_cast<std::size_t>(m * k));
+      std::normal_distribution<float> normal;
+      for (float& value : x) value = normal(rng);
+      for (const Kernel* kernel : fitting(*packed, m)) {
+        INFO(kernel->name);
+        MatmulOptions options;
+        options.kernel = kernel;
+        std::vector<float> whole(static_cast<std::size_t>(m * n));
+        REQUIRE(matmul({x.data(), {m, k}}, *packed, {whole.data(), {m, n}}, {}, options).ok());
+        for (int threads : {2, 7}) {
+          std::vector<float> y(whole.size());
+          options.parallel = threads_of(threads);
+          REQUIRE(matmul({x.data(), {m, k}}, *packed, {y.data(), {m, n}}, {}, options).ok());
+          CHECK(std::memcmp(y.data(), whole.data(), 4 * y.size()) == 0);
+        }
+        for (int split = 0; split < 5; ++split) {
+          std::vector<float> y(whole.size());
+          MatmulArgs args{m, n, k, x.data(), k, packed->buffer().data(), y.data(), n, nullptr, 0, n, nullptr};
+          const auto scratch = static_cast<std::size_t>(kernel->scratch_bytes(args));
+          Array<std::byte> memory = Array<std::byte>::make(scratch).value();
+          args.scratch = memory.data();
+          while (args.n_begin < n) {
+            args.n_end = std::min(n, args.n_begin + kernel->n_step * pick(rng, 1, 9));
+            kernel->run(args);
+            args.n_begin = args.n_end;
+          }
+          CHECK(std::memcmp(y.data(), whole.data(), 4 * y.size()) == 0);
+        }
+      }
+    }
+}
+
+TEST_CASE("prepacking gives the same bytes for any number of threads") {
+  Rng rng(5);
+  for (Layout layout : {Layout::rows16, Layout::canonical}) {
+    const QuantizedMatrix w =
+        random_matrix(rng, {3, 20, ZeroKind::floating, DType::bf16, CodebookKind::none}, 130, 77);
+    PackOptions options;
+    options.layout = layout;
+    auto one = prepack(w, options);
+    int threads = 7;
+    options.parallel = threads_of(threads);
+    auto seven = prepack(w, options);
+    REQUIRE(one.ok());
+    REQUIRE(seven.ok());
+    CHECK(one->buffer().size() == seven->buffer().size());
+    CHECK(std::memcmp(one->buffer().data(), seven->buffer().data(), one->buffer().size()) == 0);
+    CHECK(one->layout() == layout);
+  }
+}
+
+// docs/kernels.md, read independently: where a code and its parameters lie in rows16.
+TEST_CASE("rows16 has the bytes that its description says") {
+  Rng rng(6);
+  for (int bits : {2, 4, 8})
+    for (ZeroKind zero : {ZeroKind::symmetric, ZeroKind::integer})
+      for (std::int64_t group : {std::int64_t{32}, std::int64_t{24}, std::int64_t{0}}) {
+        const std::int64_t n = 20, k = 104;
+        const QuantizedMatrix w =
+            random_matrix(rng, {bits, group, zero, DType::f16, CodebookKind::none}, n, k);
+        auto packed = prepack(w);
+        REQUIRE(packed.ok());
+        const std::byte* p = packed->buffer().data() + 64;
+        const std::int64_t g_size = group ? group : k, per_line = bits <= 4 ? 8 : 4;
+        for (std::int64_t block = 0; block < 2; ++block)
+          for (std::int64_t first = 0, g = 0; first < k; ++g) {
+            // A head of 16 + 16 halves, for two groups of scales, or for scales and zeros of one.
+            const std::byte* head = p;
+            p += 64;
+            for (int in_chunk = 0; in_chunk < (zero == ZeroKind::symmetric ? 2 : 1) && first < k;
+                 ++in_chunk) {
+              if (in_chunk) ++g;
+              const std::int64_t columns = std::min(g_size, k - first);
+              for (std::int64_t r = 0; r < 16 && block * 16 + r < n; ++r) {
+                f16 half;
+                std::memcpy(&half, head + 32 * in_chunk + 2 * r, 2);
+                REQUIRE(static_cast<float>(half) == w.scales()(block * 16 + r, g));
+                for (std::int64_t c = 0; c < columns; ++c) {
+                  const std::int64_t line = c / per_line, i = c % per_line;
+                  const int byte = std::to_integer<int>(p[64 * line + 4 * r + i % 4]);
+                  const int code = bits == 8 ? byte : i < 4 ? byte & 15 : byte >> 4;
+                  REQUIRE(code == w.codes()(block * 16 + r, first + c));
+                }
+              }
+              first += columns;
+              p += 64 * ((columns + per_line - 1) / per_line);
+            }
+          }
+        CHECK(p == packed->buffer().data() + packed->buffer().size());
+      }
+}
+
+TEST_CASE("the table is sound, and the environment cuts and forces what runs") {
+  for (std::size_t i = 0; i < kernels().size(); ++i) {
+    const Kernel& kernel = *kernels()[i];
+    CHECK(find_kernel(kernel.name) == &kernel);  // names are unique
+    CHECK(kernel.m_min >= 1);
+    CHECK(kernel.n_step >= 1);
+    CHECK((kernel.bits == 0 || kernel.bits == 4 || kernel.bits == 8));
+  }
+  Rng rng(11);
+  auto packed =
+      prepack(random_matrix(rng, {4, 32, ZeroKind::integer, DType::f16, CodebookKind::none}, 3, 64));
+  REQUIRE(packed.ok());
+  const char *force = std::getenv("QF_FORCE_KERNEL"), *most = std::getenv("QF_MAX_ISA");
+  auto chosen = choose_kernel(*packed, 1);
+  if (most && std::string(most) == "none") {
+    CHECK(cpu_isa() == isa::scalar);
+    CHECK(isa_name(cpu_isa()) == "scalar");
+  }
+  if (most && std::string(most) == "nonsense") {
+    CHECK(cpu_isa() == isa::scalar);
+    CHECK(chosen.status().text().find("QF_MAX_ISA is 'nonsense', expected none|avx2|") == 0);
+  } else if (force && std::string(force) == "nonsense") {
+    CHECK(chosen.status().text() == "QF_FORCE_KERNEL: no kernel 'nonsense' in this library");
+  } else {
+    REQUIRE(chosen.ok());
+    if (force && find_kernel(force)) {
+      CHECK(std::string((*chosen)->name) == force);  // it fits; other calls choose as usual
+      CHECK(choose_kernel(*packed, 2).ok());
+    }
+  }
 }

@@ -1,0 +1,22 @@
+// Shapes of the linear layers of real decoders, as n x k (outputs x inputs).
+#pragma once
+
+#include <cstdint>
+
+namespace qf::bench {
+
+struct Shape {
+  const char* model;
+  const char* layer;
+  std::int64_t n, k;
+};
+
+inline constexpr Shape kShapes[] = {
+    {"SmolLM2-135M", "q_proj", 576, 576},      {"SmolLM2-135M", "gate_proj", 1536, 576},
+    {"SmolLM2-135M", "lm_head", 49152, 576},   {"Llama-3.2-1B", "q_proj", 2048, 2048},
+    {"Llama-3.2-1B", "down_proj", 2048, 8192}, {"Llama-2-7B", "q_proj", 4096, 4096},
+    {"Llama-2-7B", "gate_proj", 11008, 4096},  {"Llama-3-8B", "gate_proj", 14336, 4096},
+    {"Llama-3-8B", "down_proj", 4096, 14336},  {"Qwen2.5-7B", "k_proj", 512, 3584},
+};
+
+}  // namespace qf::bench

@@ -1,0 +1,93 @@
+// f32 activations on rows16 with AVX-512 (F, BW, VL, DQ): a vector holds all 16 rows of a block.
+#include "qf/core/config.hpp"
+#include "qf/kernel/abi.hpp"
+
+#if QF_X86
+// g++ 12 warns of the undefined vectors that its own header passes to masked instructions.
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+
+QF_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")
+namespace qf::kernel {
+namespace {
+
+struct V {
+  using F = __m512;
+  using I = __m512i;
+  static constexpr int kLanes = 16;
+  static constexpr int kTileRows = 8;  // more rows of x run out of pointers, not of vectors
+  static constexpr int kStreams = 4;
+  static constexpr bool kScaled = true;
+
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static I load_codes(const std::byte* p) { return _mm512_load_si512(p); }
+  static F load_f16(const std::uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+  static __mmask16 first_lanes(std::int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+  static F load_part(const float* p, std::int64_t count) {
+    return _mm512_maskz_loadu_ps(first_lanes(count), p);
+  }
+  static void store_part(float* p, std::int64_t count, F v) {
+    _mm512_mask_storeu_ps(p, first_lanes(count), v);
+  }
+  static F broadcast(float x) { return _mm512_set1_ps(x); }
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  template <int Bits, int Shift>
+  static F code(I v) {
+    I shifted = v;
+    if constexpr (Shift > 0) shifted = _mm512_srli_epi32(v, Shift);
+    if constexpr (Bits + Shift < 32) shifted = _mm512_and_si512(shifted, _mm512_set1_epi32((1 << Bits) - 1));
+    return _mm512_cvtepi32_ps(shifted);
+  }
+  // Masking in place saves a shift a code; conversion is exact whatever the power of two.
+  template <int Shift>
+  static F scaled_code(I v) {
+    I half = v;
+    if constexpr (Shift >= 16) half = _mm512_srli_epi32(v, 16);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(half, _mm512_set1_epi32(15 << Shift % 16)));
+  }
+  // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
+  static void prefetch(const void* p) {
+    __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+  }
+};
+
+#include "kernels/cpu/f32_rows16.inc"
+
+}  // namespace
+
+std::int64_t gemv_f32_avx512_w4_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch(a);
+}
+std::int64_t gemv_f32_avx512_w8_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch(a);
+}
+std::int64_t gemm_f32_avx512_w4_scratch(const MatmulArgs& a) noexcept {
+  return gemm_scratch(a);
+}
+std::int64_t gemm_f32_avx512_w8_scratch(const MatmulArgs& a) noexcept {
+  return gemm_scratch(a);
+}
+void gemv_f32_avx512_w4(const MatmulArgs& a) noexcept {
+  gemv<4>(a);
+}
+void gemv_f32_avx512_w8(const MatmulArgs& a) noexcept {
+  gemv<8>(a);
+}
+void gemm_f32_avx512_w4(const MatmulArgs& a) noexcept {
+  gemm<4>(a);
+}
+void gemm_f32_avx512_w8(const MatmulArgs& a) noexcept {
+  gemm<8>(a);
+}
+
+}  // namespace qf::kernel
+QF_TARGET_END
+#endif
