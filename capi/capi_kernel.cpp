@@ -1,0 +1,109 @@
+// Kernels, packed weights and multiplying.
+#include "capi/bridge.hpp"
+
+using namespace qf;
+using namespace qf::capi;
+
+static_assert(QF_EXACT == static_cast<int>(kernel::Accuracy::exact) &&
+              QF_FAST == static_cast<int>(kernel::Accuracy::fast));
+static_assert(QF_LAYOUT_CANONICAL == static_cast<int>(kernel::Layout::canonical) &&
+              QF_LAYOUT_ROWS16 == static_cast<int>(kernel::Layout::rows16));
+
+int32_t qf_kernel_count(void) {
+  return static_cast<int32_t>(kernel::kernels().size());
+}
+qf_status qf_kernel_get_info(int32_t index, qf_kernel_info* out, qf_error* error) {
+  return guard(error, [&]() -> Status {
+    if (index < 0 || index >= qf_kernel_count())
+      return bad(cat({"kernel ", num(index), ", expected 0 to ", num(qf_kernel_count() - 1)}));
+    const kernel::Kernel& k = *kernel::kernels()[static_cast<std::size_t>(index)];
+    return write_struct(qf_kernel_info{0, k.bits, k.name, k.op == kernel::Op::gemm,
+                                       static_cast<int32_t>(k.accuracy), static_cast<int32_t>(k.layout),
+                                       (k.isa & ~kernel::cpu_isa()) == 0, k.m_min, k.m_max, k.n_step},
+                        out, "out");
+  });
+}
+qf_status qf_cpu_isa(char* out, size_t capacity, size_t* size, qf_error* error) {
+  return guard(error, [&] { return write_text(kernel::isa_name(kernel::cpu_isa()), out, capacity, size); });
+}
+
+void qf_pack_options_init(qf_pack_options* options, size_t size) {
+  init_struct(qf_pack_options QF_PACK_OPTIONS_INIT, options, size);
+}
+qf_status qf_weight_pack(const qf_matrix* matrix, const qf_pack_options* options, qf_weight** out,
+                         qf_error* error) {
+  return guard(error, [&]() -> Status {
+    QF_TRY(take_out(out));
+    QF_TRY(need(matrix, "matrix"));
+    qf_pack_options c = QF_PACK_OPTIONS_INIT;
+    QF_TRY(read_struct(options, "options", &c));
+    if (c.layout < QF_LAYOUT_CANONICAL || c.layout > QF_LAYOUT_ROWS16)
+      return bad(cat({"options.layout is ", num(c.layout), ", expected 0 or 1"}));
+    HostParallel parallel;
+    QF_TRY(parallel.read(c.parallel));
+    kernel::PackOptions pack;
+    pack.layout = static_cast<kernel::Layout>(c.layout);
+    pack.parallel = parallel.get();
+    QF_TRY_ASSIGN(kernel::PackedWeight w, kernel::prepack(matrix->value, pack));
+    return give(std::move(w), out);
+  });
+}
+qf_status qf_weight_buffer(const qf_weight* weight, const void** data, size_t* size, qf_error* error) {
+  return guard(error, [&]() -> Status {
+    QF_TRY(need(weight, "weight"));
+    QF_TRY(need(data, "data"));
+    QF_TRY(need(size, "size"));
+    *data = weight->value.buffer().data();
+    *size = weight->value.buffer().size();
+    return {};
+  });
+}
+qf_status qf_weight_from_buffer(const void* data, size_t size, qf_weight** out, qf_error* error) {
+  return guard(error, [&]() -> Status {
+    QF_TRY(take_out(out));
+    if (size) QF_TRY(need(data, "data"));
+    QF_TRY_ASSIGN(auto copy, Array<std::byte>::make(size));
+    if (size) std::memcpy(copy.data(), data, size);
+    QF_TRY_ASSIGN(kernel::PackedWeight w, kernel::PackedWeight::from_buffer(std::move(copy), "data"));
+    return give(std::move(w), out);
+  });
+}
+void qf_weight_destroy(qf_weight* weight) {
+  delete weight;
+}
+int64_t qf_weight_n(const qf_weight* weight) {
+  return weight ? weight->value.n() : 0;
+}
+int64_t qf_weight_k(const qf_weight* weight) {
+  return weight ? weight->value.k() : 0;
+}
+int32_t qf_weight_layout(const qf_weight* weight) {
+  return weight ? static_cast<int32_t>(weight->value.layout()) : QF_LAYOUT_CANONICAL;
+}
+
+void qf_matmul_options_init(qf_matmul_options* options, size_t size) {
+  init_struct(qf_matmul_options QF_MATMUL_OPTIONS_INIT, options, size);
+}
+qf_status qf_matmul(const qf_tensor* x, const qf_weight* w, qf_tensor* y, const qf_matmul_options* options,
+                    qf_error* error) {
+  return guard(error, [&]() -> Status {
+    QF_TRY(need(w, "w"));
+    QF_TRY_ASSIGN(const auto in, matrix_view<const float>(x, "x"));
+    QF_TRY_ASSIGN(const auto result, matrix_view<float>(y, "y"));
+    qf_matmul_options c = QF_MATMUL_OPTIONS_INIT;
+    QF_TRY(read_struct(options, "options", &c));
+    if (c.accuracy < QF_EXACT || c.accuracy > QF_FAST)
+      return bad(cat({"options.accuracy is ", num(c.accuracy), ", expected 0 or 1"}));
+    HostParallel parallel;
+    QF_TRY(parallel.read(c.parallel));
+    kernel::MatmulOptions o;
+    o.accuracy = static_cast<kernel::Accuracy>(c.accuracy);
+    o.parallel = parallel.get();
+    if (c.kernel) {
+      o.kernel = kernel::find_kernel(c.kernel);
+      if (!o.kernel) return Status(Errc::not_found, cat({"no kernel ", printable(c.kernel)}));
+    }
+    const std::span<const float> bias(c.bias, c.bias ? static_cast<std::size_t>(w->value.n()) : 0);
+    return kernel::matmul(in, w->value, result, bias, o);
+  });
+}
