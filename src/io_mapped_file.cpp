@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <functional>
 #include <limits>
 
 #include "io_posix.hpp"
@@ -57,11 +57,17 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::release(std::span<const std::byte> part) const {
-  advise(part, MADV_DONTNEED);
+  // Memory that isn't the mapping's own would lose its contents.
+  if (holds(part)) advise(part, MADV_DONTNEED);
 }
 
 void MappedFile::prefetch(std::span<const std::byte> part) const {
-  advise(part, MADV_WILLNEED);
+  if (holds(part)) advise(part, MADV_WILLNEED);
+}
+
+bool MappedFile::holds(std::span<const std::byte> part) const {
+  const std::less_equal<const std::byte*> not_after;
+  return data_ && not_after(data_, part.data()) && not_after(part.data() + part.size(), data_ + size_);
 }
 
 }  // namespace qf::io

@@ -8,6 +8,7 @@
 #include "qf/io/checkpoint.hpp"
 #include "qf/io/convert.hpp"
 #include "qf/io/safetensors.hpp"
+#include "qf/io/safetensors_writer.hpp"
 
 using namespace qf;
 using namespace io_test;
@@ -322,4 +323,36 @@ TEST_CASE("convert: every real type, each code of the small ones") {
   CHECK(io::decode_f32(DType::c64, bytes_of(all8), 0, std::span(out, 1)).code() == Errc::unsupported);
   CHECK(io::decode_f32(DType::f6e2m3, bytes_of(all8), 0, std::span(out, 4)).code() == Errc::unsupported);
   CHECK(io::decode_f32(DType::f32, bytes_of(all8), 63, std::span(out, 2)).code() == Errc::invalid_argument);
+}
+
+TEST_CASE("safetensors: every type that the package writes is read to its values and written to its bytes") {
+  const std::string golden = std::string(QF_GOLDEN) + "/io/";
+  const auto opened = io::open_safetensors(golden + "every_type.safetensors");
+  REQUIRE((opened.ok() ? "" : opened.status().text()) == "");
+  const auto values = io::open_safetensors(golden + "every_type_values.safetensors");
+  REQUIRE(values.ok());
+  for (const io::TensorInfo& expected : (*values)->tensors()) {
+    INFO(expected.name);
+    const io::TensorInfo* info = (*opened)->find(expected.name);
+    REQUIRE(info);
+    REQUIRE(info->shape == expected.shape);
+    std::vector<float> a(info->elements), b(info->elements);
+    REQUIRE((*opened)->read_f32(*info, 0, a).ok());
+    REQUIRE((*values)->read_f32(expected, 0, b).ok());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      INFO(i);
+      REQUIRE((a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))));
+    }
+  }
+  std::vector<io::TensorSpec> specs;
+  for (const io::TensorInfo& info : (*opened)->tensors())
+    specs.push_back({info.name, *dtype_from_name(info.type), info.shape});
+  CHECK(specs.size() == 22);
+  TempFolder folder;
+  auto writer = io::SafetensorsWriter::create(folder / "f", specs, (*opened)->metadata());
+  REQUIRE(writer.ok());
+  for (const io::TensorInfo& info : (*opened)->tensors())
+    REQUIRE(writer->write(info.name, (*opened)->bytes(info)).ok());
+  REQUIRE(writer->commit().ok());
+  CHECK(slurp(folder / "f") == slurp(golden + "every_type.safetensors"));
 }

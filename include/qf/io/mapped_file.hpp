@@ -28,12 +28,14 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   std::uint64_t size() const { return size_; }
-  // Gives the pages that hold `part` (within bytes()) back to the system; touching them reads them again.
+  // Gives the pages that hold `part` back to the system; touching them reads them again. Does nothing unless
+  // `part` lies within bytes().
   void release(std::span<const std::byte> part) const;
   // Asks the system to read the pages of `part` ahead.
   void prefetch(std::span<const std::byte> part) const;
 
  private:
+  bool holds(std::span<const std::byte> part) const;
   void swap(MappedFile& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
