@@ -288,7 +288,7 @@ class LlamaDecoder final : public Decoder {
 Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& path, const LoadOptions& options) {
   try {
     QF_TRY_ASSIGN(detail::ModelFiles files, detail::open_model(path));
-    QF_TRY_ASSIGN(detail::Weights weights, detail::load_weights(*files.checkpoint, files.config, options));
+    QF_TRY_ASSIGN(detail::Weights weights, detail::load_weights(files, options));
     return std::unique_ptr<Decoder>(new LlamaDecoder(std::move(files.config), std::move(weights), options));
   } catch (const std::bad_alloc&) {
     return Status(Errc::out_of_memory, cat({path, ": no memory for the model"}));

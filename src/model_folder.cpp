@@ -59,6 +59,7 @@ Result<ModelFiles> open_model(const std::string& path) {
   const std::string config = path + "/config.json";
   QF_TRY_ASSIGN(const std::string text, read_text(config, std::uint64_t{16} << 20));
   QF_TRY_ASSIGN(files.config, parse_config(text, config));
+  QF_TRY_ASSIGN(files.quantization, io::parse_quantization_config(text, config));
   QF_TRY_ASSIGN(files.checkpoint, io::open_checkpoint(path));
   return files;
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "qf/io/checkpoint.hpp"
+#include "qf/io/quantization_config.hpp"
 #include "qf/model/config.hpp"
 
 namespace qf::model::detail {
@@ -12,6 +14,7 @@ namespace qf::model::detail {
 struct ModelFiles {
   ModelConfig config;
   std::unique_ptr<io::Checkpoint> checkpoint;  // tensors under Hugging Face's names
+  std::optional<io::QuantizationConfig> quantization;
 };
 
 Result<ModelFiles> open_model(const std::string& path);

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "qf/io/compressed_tensors.hpp"
+
 namespace qf::model::detail {
 namespace {
 
@@ -26,8 +28,11 @@ bool all_finite(const float* x, std::int64_t n) {
 
 class Loader {
  public:
-  Loader(const io::Checkpoint& file, const ModelConfig& config, const LoadOptions& options)
-      : file_(file), config_(config), options_(options) {}
+  Loader(const ModelFiles& files, const LoadOptions& options)
+      : file_(*files.checkpoint),
+        config_(files.config),
+        quantization_(files.quantization ? &*files.quantization : nullptr),
+        options_(options) {}
 
   Result<Weights> run() {
     const ModelConfig& c = config_;
@@ -76,7 +81,11 @@ class Loader {
 
   Status linear(const std::string& name, std::int64_t n, std::int64_t k, bool bias, Linear& out) {
     out.name = name;
-    QF_TRY(matrix(name + ".weight", n, k, out.dense));
+    if (io::is_quantized(file_, name)) {
+      QF_TRY(low_bit(name, n, k, out));
+    } else {
+      QF_TRY(matrix(name + ".weight", n, k, out.dense));
+    }
     if (bias) QF_TRY(vector(name + ".bias", n, out.bias));
     return {};
   }
@@ -138,6 +147,39 @@ class Loader {
     return {};
   }
 
+  Status low_bit(const std::string& name, std::int64_t n, std::int64_t k, Linear& out) {
+    if (!quantization_)
+      return Status(Errc::bad_format,
+                    cat({file_.path(), ": module '", name,
+                         "' is stored in few bits, but config.json has no 'quantization_config'"}));
+    QF_TRY(options_.progress.report({"load", name, done_, file_.tensors().size(), "tensors"}));
+    QF_TRY_ASSIGN(QuantizedMatrix w, io::read_quantized(file_, name, *quantization_));
+    if (w.n() != n || w.k() != k)
+      return Status(Errc::bad_format,
+                    cat({file_.path(), ": module '", name, "' has shape [", num(w.n()), ", ", num(w.k()),
+                         "], expected [", num(n), ", ", num(k), "] from the configuration"}));
+    for (const char* part :
+         {".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx"})
+      if (const io::TensorInfo* info = file_.find(name + part)) {
+        used_.insert(info->name);
+        file_.release(*info);
+        ++done_;
+      }
+    if (options_.compute == Compute::packed) {
+      QF_TRY_ASSIGN(out.packed, kernel::prepack(w, {.parallel = options_.parallel}));
+      out.is_packed = true;
+      return {};
+    }
+    QF_TRY_ASSIGN(out.dense, kernel::DenseWeight::make(n, k));
+    QF_TRY_ASSIGN(Array<float> rows, Array<float>::make(static_cast<std::size_t>(kRowsAtOnce * k)));
+    for (std::int64_t first = 0; first < n; first += kRowsAtOnce) {
+      const std::int64_t count = std::min(kRowsAtOnce, n - first);
+      for (std::int64_t r = 0; r < count; ++r) w.dequantize_row(first + r, rows.data() + r * k);
+      out.dense.fill(first, {rows.data(), {count, k}});
+    }
+    return {};
+  }
+
   // A tied checkpoint may carry a copy of the embedding as its head. A copy that differs is an edited or
   // quantized file whose meaning depends on the reader, so it is refused.
   Status check_tied_head(const kernel::DenseWeight& embedding) {
@@ -172,6 +214,7 @@ class Loader {
 
   const io::Checkpoint& file_;
   const ModelConfig& config_;
+  const io::QuantizationConfig* quantization_;  // null: the model isn't quantized
   const LoadOptions& options_;
   std::unordered_set<std::string> used_;
   std::uint64_t done_ = 0;
@@ -179,9 +222,8 @@ class Loader {
 
 }  // namespace
 
-Result<Weights> load_weights(const io::Checkpoint& file, const ModelConfig& config,
-                             const LoadOptions& options) {
-  return Loader(file, config, options).run();
+Result<Weights> load_weights(const ModelFiles& files, const LoadOptions& options) {
+  return Loader(files, options).run();
 }
 
 }  // namespace qf::model::detail

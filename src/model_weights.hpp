@@ -10,6 +10,7 @@
 #include "qf/kernel/matmul.hpp"
 #include "qf/model/config.hpp"
 #include "qf/model/decoder.hpp"
+#include "src/model_folder.hpp"
 
 namespace qf::model::detail {
 
@@ -48,7 +49,6 @@ struct Weights {
 
 // Errors name file and tensor: missing, of another shape or type than the configuration asks for, holding NaN
 // or infinity, or belonging to no part of the model.
-Result<Weights> load_weights(const io::Checkpoint& file, const ModelConfig& config,
-                             const LoadOptions& options);
+Result<Weights> load_weights(const ModelFiles& files, const LoadOptions& options);
 
 }  // namespace qf::model::detail
