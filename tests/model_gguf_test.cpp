@@ -274,8 +274,8 @@ TEST_CASE("gguf model: blocks for matrices, floats for norms, the same bytes on 
   REQUIRE(model::import_gguf(path, folder, {}).text() == "");
   auto report = model::export_gguf(folder, one, {.type = gguf::Type::q4_0, .name = "tiny"});
   REQUIRE(report.status().text() == "");
-  REQUIRE(report->fallbacks == std::vector<std::string>{"model.layers.0.self_attn.o_proj.weight",
-                                                        "model.layers.0.mlp.down_proj.weight"});
+  REQUIRE(report->fallbacks == std::vector<std::string>{"model.layers.0.mlp.down_proj.weight",
+                                                        "model.layers.0.self_attn.o_proj.weight"});
   auto file = io::open_gguf(one);
   REQUIRE((*file)->find("token_embd.weight")->type == "Q8_0");
   REQUIRE((*file)->find("blk.0.attn_q.weight")->type == "Q4_0");
