@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "io_posix.hpp"
 #include "qf/format/codes.hpp"
 #include "qf/io/convert.hpp"
 
@@ -303,7 +304,7 @@ Result<std::vector<TensorSpec>> quantized_specs(const std::string& module, const
     if (act_order) specs.push_back({cat({module, kOrder}), DType::i32, {k}});
     return specs;
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({module, ": no memory"}));
+    return detail::no_memory({module, ": no memory"});
   }
 }
 
@@ -347,7 +348,7 @@ Result<std::vector<StoredTensor>> tensors_of(const QuantizedMatrix& matrix, cons
       std::memcpy(tensors.back().bytes.data(), matrix.group_of().data(), static_cast<std::size_t>(k) * 4);
     return tensors;
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({module, ": no memory to pack it"}));
+    return detail::no_memory({module, ": no memory to pack it"});
   }
 }
 
@@ -361,7 +362,7 @@ Result<QuantizedMatrix> read_quantized(const Checkpoint& checkpoint, const std::
   try {
     return Reader(checkpoint, module, group, version).read(allocator);
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({module, ": no memory to read it"}));
+    return detail::no_memory({module, ": no memory to read it"});
   }
 }
 

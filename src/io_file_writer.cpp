@@ -159,7 +159,7 @@ Result<std::string> read_file(const std::string& path, std::uint64_t most_bytes)
     text.resize(have);
     return text;
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({path, ": no memory for ", num(size), " bytes"}));
+    return detail::no_memory({path, ": no memory for ", num(size), " bytes"});
   }
 }
 

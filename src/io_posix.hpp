@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <initializer_list>
+#include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -39,6 +41,15 @@ inline Status system_error(std::string_view path, std::string_view what, int cod
                     : code == ENOMEM                  ? Errc::out_of_memory
                                                       : Errc::io_error;
   return Status(errc, cat({path, ": ", what, ": ", std::generic_category().message(code)}));
+}
+
+// For handlers of bad_alloc: where even the text has no memory, the code alone is left.
+inline Status no_memory(std::initializer_list<std::string_view> text) noexcept {
+  try {
+    return Status(Errc::out_of_memory, cat(text));
+  } catch (const std::bad_alloc&) {
+    return Status(Errc::out_of_memory, std::string());
+  }
 }
 
 }  // namespace qf::io::detail

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "io_posix.hpp"
 #include "qf/core/json.hpp"
 
 namespace qf::io {
@@ -249,7 +250,7 @@ Result<std::optional<QuantizationConfig>> parse_quantization_config(std::string_
       }
     return std::optional<QuantizationConfig>();
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({what, ": no memory to parse it"}));
+    return detail::no_memory({what, ": no memory to parse it"});
   }
 }
 
@@ -278,7 +279,7 @@ Result<std::string> with_quantization_config(std::string_view config_json, std::
   } catch (const nlohmann::json::exception&) {
     return Status(Errc::invalid_argument, cat({what, ": a name is not valid UTF-8"}));
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({what, ": no memory for the text"}));
+    return detail::no_memory({what, ": no memory for the text"});
   }
 }
 

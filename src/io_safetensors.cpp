@@ -4,6 +4,7 @@
 #include <map>
 
 #include "io_folder.hpp"
+#include "io_posix.hpp"
 #include "io_safetensors_header.hpp"
 #include "qf/core/json.hpp"
 #include "qf/io/convert.hpp"
@@ -222,7 +223,7 @@ Result<std::unique_ptr<Safetensors>> open_safetensors(const std::string& path,
   try {
     return open_any(path, options);
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({path, ": no memory to open it"}));
+    return detail::no_memory({path, ": no memory to open it"});
   }
 }
 
@@ -234,7 +235,7 @@ Result<std::unique_ptr<Safetensors>> parse_safetensors(std::span<const std::byte
     QF_TRY(set->add(file, MappedFile(), options).at(name));
     return std::unique_ptr<Safetensors>(std::move(set));
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({name, ": no memory to open it"}));
+    return detail::no_memory({name, ": no memory to open it"});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "io_posix.hpp"
 #include "io_sniff.hpp"
 #include "qf/io/convert.hpp"
 
@@ -12,7 +13,7 @@ namespace qf::io::detail {
 namespace {
 
 // More than any real file has; keeps the memory of a header in proportion to its bytes.
-constexpr std::size_t kMaxRank = 32, kMaxMetadata = 4096;
+constexpr std::size_t kMaxRank = 32, kMaxMetadata = 4096, kMaxName = 4096;
 // "":{"dtype":"U8","shape":[],"data_offsets":[0,0]}
 constexpr std::size_t kShortestEntry = 49;
 
@@ -69,6 +70,8 @@ class HeaderBuilder {
 
   bool key(std::string& text) {
     if (place_ != Place::tensor) {
+      if (text.size() > kMaxName)
+        return fail({"a name of ", num(text.size()), " bytes, at most ", num(kMaxName), " expected"});
       name_ = text;
       return true;
     }
@@ -368,7 +371,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
   try {
     return parse(file, options);
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, "no memory for the header");
+    return detail::no_memory({"no memory for the header"});
   }
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "io_posix.hpp"
 #include "io_safetensors_header.hpp"
 #include "qf/core/json.hpp"
 #include "qf/io/convert.hpp"
@@ -115,7 +116,7 @@ Result<SafetensorsLayout> layout_safetensors(std::span<const TensorSpec> tensors
     for (auto& [name, slot] : layout.slots) slot.begin += layout.head.size(), slot.end += layout.head.size();
     return layout;
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, "no memory for the header");
+    return detail::no_memory({"no memory for the header"});
   }
 }
 
@@ -188,7 +189,7 @@ Status write_shard_index(const std::string& folder, const std::map<std::string, 
   } catch (const Json::exception&) {
     return invalid({path, ": a name is not valid UTF-8"});
   } catch (const std::bad_alloc&) {
-    return Status(Errc::out_of_memory, cat({path, ": no memory for the index"}));
+    return detail::no_memory({path, ": no memory for the index"});
   }
 }
 
