@@ -60,7 +60,7 @@ Status normalize(const std::vector<Normalizer>& steps, std::string& text) {
         std::string kept;
         for (std::size_t at = 0; at < text.size();) {
           const char32_t c = next_code_point(text, at);
-          if (!is_nonspacing_mark(c)) append_utf8(kept, c);
+          if (!is_mark(c)) append_utf8(kept, c);
         }
         text = std::move(kept);
         break;

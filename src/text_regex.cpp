@@ -11,9 +11,9 @@ namespace qf::text::detail {
 namespace {
 
 constexpr std::size_t kLongestPattern = 32768;
-constexpr std::uint32_t kHeapLimitKib = 256 * 1024;
-// Oniguruma's \w; PCRE2's own leaves out marks.
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr std::uint32_t kHeapLimitKib = 64 * 1024;
+// Oniguruma's \w: PCRE2's own leaves out marks. It counts the superscripts and fractions of Latin-1 as well.
+constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -118,10 +118,26 @@ class Translator {
     }
   }
 
+  // General categories mean the same in both; a script's name alone takes in PCRE2 what shares the script.
   Status property() {
     const std::size_t close = in_.find('}', at_);
     if (peek(2) != '{' || close == in_.npos) return refuse(in_.substr(at_, 2));
-    out_ += in_.substr(at_, close + 1 - at_);
+    std::string_view name = in_.substr(at_ + 3, close - at_ - 3);
+    const bool negated = !name.empty() && name[0] == '^';
+    if (negated) name.remove_prefix(1);
+    static constexpr std::string_view kLong[][2] = {{"Letter", "L"},      {"Mark", "M"},   {"Number", "N"},
+                                                    {"Punctuation", "P"}, {"Symbol", "S"}, {"Separator", "Z"},
+                                                    {"Other", "C"}};
+    for (const auto& [long_name, short_name] : kLong)
+      if (name == long_name) name = short_name;
+    const bool category =
+        (name.size() == 1 || name.size() == 2) && name.find_first_not_of("LMNPSZCdeflmoukstpci") == name.npos;
+    const bool known = name == "Any" || name == "White_Space" || name == "Alphabetic";
+    if (!category && !known && (name.empty() || !std::all_of(name.begin(), name.end(), [](char c) {
+                                  return is_letter(c) || c == '_';
+                                })))
+      return refuse(in_.substr(at_, close + 1 - at_));
+    out_ += cat({in_.substr(at_, 3), negated ? "^" : "", category || known ? "" : "sc:", name, "}"});
     at_ = close + 1;
     return {};
   }

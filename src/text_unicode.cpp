@@ -118,8 +118,10 @@ bool is_punctuation(char32_t c) {
   return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
 }
 
-bool is_nonspacing_mark(char32_t c) {
-  return c >= 0x300 && category(c) == UTF8PROC_CATEGORY_MN;
+bool is_mark(char32_t c) {
+  if (c < 0x300) return false;
+  const auto k = category(c);
+  return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
 }
 
 bool is_word(char32_t c) {

@@ -21,11 +21,11 @@ inline std::size_t character_bytes(unsigned char lead) {
 }
 void append_utf8(std::string& text, char32_t code_point);
 
-bool is_white_space(char32_t c);      // property White_Space
-bool is_number(char32_t c);           // categories Nd, Nl, No
-bool is_punctuation(char32_t c);      // categories P*, and all that ASCII counts as punctuation
-bool is_nonspacing_mark(char32_t c);  // category Mn
-bool is_word(char32_t c);             // Alphabetic, M*, Nd, Pc, Join_Control (UTS 18, annex C)
+bool is_white_space(char32_t c);  // property White_Space
+bool is_number(char32_t c);       // categories Nd, Nl, No
+bool is_punctuation(char32_t c);  // categories P*, and all that ASCII counts as punctuation
+bool is_mark(char32_t c);         // categories M*
+bool is_word(char32_t c);         // Alphabetic, M*, Nd, Pc, Join_Control (UTS 18, annex C)
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 // Precondition: valid UTF-8. Linear but for sorting runs of combining marks.
