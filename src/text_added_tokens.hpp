@@ -14,6 +14,7 @@ namespace qf::text::detail {
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
+  std::string text;  // what it is found by and decodes to: the content, normalized if it asks for that
   bool single_word = false, lstrip = false, rstrip = false, normalized = false, special = false;
 };
 

@@ -15,11 +15,11 @@ constexpr std::size_t kLongestAddedToken = 1024;  // bounds the time to find the
 Result<std::unique_ptr<Tokenizer>> BpeTokenizer::make(TokenizerParts parts, std::string_view what) {
   auto tokenizer = std::make_unique<BpeTokenizer>();
   tokenizer->parts_ = std::move(parts);
-  const auto& added = tokenizer->parts_.added;
+  auto& added = tokenizer->parts_.added;
   tokenizer->size_ = tokenizer->parts_.model.vocabulary().size();
   std::vector<std::string> raw(added.size()), normalized(added.size());
   for (std::size_t i = 0; i < added.size(); ++i) {
-    const AddedToken& token = added[i];
+    AddedToken& token = added[i];
     if (token.content.size() > kLongestAddedToken)
       return Status(Errc::bad_format,
                     cat({what, ": added token ", num(token.id), ": ", num(token.content.size()),
@@ -27,11 +27,11 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::make(TokenizerParts parts, std:
     tokenizer->size_ = std::max(tokenizer->size_, token.id + 1);
     tokenizer->added_by_id_[token.id] = static_cast<std::int32_t>(i);
     tokenizer->added_by_content_[token.content] = static_cast<std::int32_t>(i);
-    std::string text = token.content;
+    token.text = token.content;
     if (token.normalized)
-      if (const Status status = detail::normalize(tokenizer->parts_.normalizers, text); !status.ok())
+      if (const Status status = detail::normalize(tokenizer->parts_.normalizers, token.text); !status.ok())
         return status.at(what);
-    (token.normalized ? normalized : raw)[i] = std::move(text);
+    (token.normalized ? normalized : raw)[i] = token.text;
   }
   tokenizer->raw_finder_.build(added, raw);
   tokenizer->normalized_finder_.build(added, normalized);
@@ -91,8 +91,7 @@ Result<std::string> BpeTokenizer::text_of(std::int32_t id) const {
   if (id < 0 || id >= size_)
     return Status(Errc::invalid_argument,
                   cat({"token id ", num(id), " is outside of [0, ", num(size_), ")"}));
-  if (const auto it = added_by_id_.find(id); it != added_by_id_.end())
-    return parts_.added[it->second].content;
+  if (const auto it = added_by_id_.find(id); it != added_by_id_.end()) return parts_.added[it->second].text;
   const Vocabulary& vocabulary = parts_.model.vocabulary();
   return vocabulary.contains(id) ? vocabulary.text(id) : std::string();  // a hole stands for nothing
 }
