@@ -12,8 +12,8 @@ std::string Node::place_of(const char* key) const {
 }
 
 Status Node::wrong(const char* key, std::string_view expected, const Json* found) const {
-  return bad(
-      cat({".", key, ": ", expected, " expected, ", found ? found->type_name() : "nothing", " found"}));
+  return Status(Errc::bad_format, cat({place_of(key), ": ", expected, " expected, ",
+                                       found ? found->type_name() : "nothing", " found"}));
 }
 
 Status Node::unsupported(std::string_view part, std::string_view type) const {
