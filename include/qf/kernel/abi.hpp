@@ -62,7 +62,7 @@ struct Rows16 {
   int bits;                   // of a stored code: 4 or 8
   bool wide;                  // parameters are f32, else f16
   bool zeros;                 // zeros are stored
-  float zero;                 // of every group when none are stored
+  float zero;                 // middle of the codes; the zero of every group when none are stored
   int chunk_groups;           // 2 when scales alone are f16, else 1
   std::int64_t head_bytes;    // of a chunk's head
   std::int64_t line_columns;  // 8 or 4

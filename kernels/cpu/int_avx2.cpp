@@ -1,0 +1,102 @@
+// Integer activations on rows16 with AVX2: 8 rows of weights a vector, two vectors a block.
+#include "qf/core/config.hpp"
+#include "qf/kernel/abi.hpp"
+
+#if QF_X86
+#include <immintrin.h>
+
+QF_TARGET_BEGIN("avx2,fma,f16c")
+namespace qf::kernel {
+namespace {
+
+struct V {
+  using F = __m256;
+  using I = __m256i;
+  static constexpr int kLanes = 8;
+  template <int P>
+  static constexpr int kStreams = P == 1 ? 4 : 2;
+  // 4 lines are 8 steps of 2 products: 8 * 2 * 15 * 128 = 30720, below 2^15, so nothing saturates.
+  static constexpr int kNarrowLines = 4;
+
+  static F load(const float* p) { return _mm256_loadu_ps(p); }
+  static F load_params(const std::byte* p, bool wide, int v) {
+    if (wide) return _mm256_load_ps(reinterpret_cast<const float*>(p) + v * kLanes);
+    return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p) + v));
+  }
+  static I load_codes(const std::byte* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
+  static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
+  static I first_lanes(std::int64_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static F load_part(const float* p, std::int64_t count) { return _mm256_maskload_ps(p, first_lanes(count)); }
+  static void store_part(float* p, std::int64_t count, F v) { _mm256_maskstore_ps(p, first_lanes(count), v); }
+  static F broadcast(float x) { return _mm256_set1_ps(x); }
+  static I fill(std::int32_t x) { return _mm256_set1_epi32(x); }
+  static I words(const std::int8_t* p) {
+    std::int32_t word;
+    __builtin_memcpy(&word, p, 4);
+    return _mm256_set1_epi32(word);
+  }
+  static F add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F to_float(I v) { return _mm256_cvtepi32_ps(v); }
+  static I add_words(I a, I b) { return _mm256_add_epi32(a, b); }
+  static I low(I v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
+  static I high(I v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15)); }
+  // 8-bit codes would saturate vpmaddubsw: even and odd bytes go through vpmaddwd.
+  template <int Bits>
+  static I dot(I sum, I u, I x) {
+    if constexpr (Bits == 4) {
+      return _mm256_add_epi16(sum, _mm256_maddubs_epi16(u, x));
+    } else {
+      const I even = _mm256_and_si256(u, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(u, 8);
+      const I x_even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), x_odd = _mm256_srai_epi16(x, 8);
+      return _mm256_add_epi32(
+          sum, _mm256_add_epi32(_mm256_madd_epi16(even, x_even), _mm256_madd_epi16(odd, x_odd)));
+    }
+  }
+  template <int Bits>
+  static I widen(I sum) {
+    return Bits == 4 ? _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) : sum;
+  }
+  // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
+  static void prefetch(const void* p) {
+    __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+  }
+};
+
+#include "kernels/cpu/int_rows16.inc"
+
+}  // namespace
+
+std::int64_t gemv_i8_avx2_w4_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch<1>(a);
+}
+std::int64_t gemv_i24_avx2_w4_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch<3>(a);
+}
+std::int64_t gemv_i8_avx2_w8_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch<1>(a);
+}
+std::int64_t gemv_i24_avx2_w8_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch<3>(a);
+}
+void gemv_i8_avx2_w4(const MatmulArgs& a) noexcept {
+  gemv<4, 1>(a);
+}
+void gemv_i24_avx2_w4(const MatmulArgs& a) noexcept {
+  gemv<4, 3>(a);
+}
+void gemv_i8_avx2_w8(const MatmulArgs& a) noexcept {
+  gemv<8, 1>(a);
+}
+void gemv_i24_avx2_w8(const MatmulArgs& a) noexcept {
+  gemv<8, 3>(a);
+}
+
+}  // namespace qf::kernel
+QF_TARGET_END
+#endif

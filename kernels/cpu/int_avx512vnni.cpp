@@ -1,0 +1,100 @@
+// Integer activations on rows16 with AVX-512 VNNI: a vector holds all 16 rows of a block.
+#include "qf/core/config.hpp"
+#include "qf/kernel/abi.hpp"
+
+#if QF_X86
+// g++ 12 warns of the undefined vectors that its own header passes to masked instructions.
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+
+QF_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
+namespace qf::kernel {
+namespace {
+
+struct V {
+  using F = __m512;
+  using I = __m512i;
+  static constexpr int kLanes = 16;
+  template <int P>
+  static constexpr int kStreams = 4;
+  static constexpr int kNarrowLines = 256;  // sums are 32 bits wide from the start
+
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static F load_params(const std::byte* p, bool wide, int v) {
+    if (wide) return _mm512_load_ps(reinterpret_cast<const float*>(p) + v * kLanes);
+    return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p) + v));
+  }
+  static I load_codes(const std::byte* p) { return _mm512_load_si512(p); }
+  static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+  static __mmask16 first_lanes(std::int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+  static F load_part(const float* p, std::int64_t count) {
+    return _mm512_maskz_loadu_ps(first_lanes(count), p);
+  }
+  static void store_part(float* p, std::int64_t count, F v) {
+    _mm512_mask_storeu_ps(p, first_lanes(count), v);
+  }
+  static F broadcast(float x) { return _mm512_set1_ps(x); }
+  static I fill(std::int32_t x) { return _mm512_set1_epi32(x); }
+  static I words(const std::int8_t* p) {
+    std::int32_t word;
+    __builtin_memcpy(&word, p, 4);
+    return _mm512_set1_epi32(word);
+  }
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F to_float(I v) { return _mm512_cvtepi32_ps(v); }
+  static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I low(I v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+  static I high(I v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15)); }
+  // As asm: with the intrinsic, g++ 12 copies every sum of an array of them.
+  template <int Bits>
+  static I dot(I sum, I u, I x) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(x));
+    return sum;
+  }
+  template <int Bits>
+  static I widen(I sum) {
+    return sum;
+  }
+  // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
+  static void prefetch(const void* p) {
+    __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+  }
+};
+
+#include "kernels/cpu/int_rows16.inc"
+
+}  // namespace
+
+std::int64_t gemv_i8_avx512vnni_w4_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch<1>(a);
+}
+std::int64_t gemv_i24_avx512vnni_w4_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch<3>(a);
+}
+std::int64_t gemv_i8_avx512vnni_w8_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch<1>(a);
+}
+std::int64_t gemv_i24_avx512vnni_w8_scratch(const MatmulArgs& a) noexcept {
+  return gemv_scratch<3>(a);
+}
+void gemv_i8_avx512vnni_w4(const MatmulArgs& a) noexcept {
+  gemv<4, 1>(a);
+}
+void gemv_i24_avx512vnni_w4(const MatmulArgs& a) noexcept {
+  gemv<4, 3>(a);
+}
+void gemv_i8_avx512vnni_w8(const MatmulArgs& a) noexcept {
+  gemv<8, 1>(a);
+}
+void gemv_i24_avx512vnni_w8(const MatmulArgs& a) noexcept {
+  gemv<8, 3>(a);
+}
+
+}  // namespace qf::kernel
+QF_TARGET_END
+#endif
