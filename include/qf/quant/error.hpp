@@ -52,10 +52,9 @@ struct MatrixError {
 // The share by which float arithmetic may pass the bound of half a step: values are float products.
 inline constexpr double kBoundSlack = 1e-4;
 
-// Errors of q against w, of the same shape. Out of memory is the only error; the same result for any
-// ParallelFor.
-inline Result<MatrixError> measure_error(MatrixView<const float> w, const QuantizedMatrix& q,
-                                         const ParallelFor& parallel = {}) {
+// Errors of each row of q against w, of the same shape. The same result for any ParallelFor.
+inline Result<Array<MatrixError>> measure_rows(MatrixView<const float> w, const QuantizedMatrix& q,
+                                               const ParallelFor& parallel = {}) {
   const std::int64_t n = q.n(), k = q.k();
   if (w.shape[0] != n || w.shape[1] != k)
     return Status(Errc::invalid_argument, cat({"weights of ", num(w.shape[0]), " x ", num(w.shape[1]),
@@ -87,8 +86,15 @@ inline Result<MatrixError> measure_error(MatrixView<const float> w, const Quanti
     }
     row.elements = k;
   });
+  return rows;
+}
+
+// Of the whole matrix: rows are added from the first to the last, so that the sums don't depend on threads.
+inline Result<MatrixError> measure_error(MatrixView<const float> w, const QuantizedMatrix& q,
+                                         const ParallelFor& parallel = {}) {
+  QF_TRY_ASSIGN(const Array<MatrixError> rows, measure_rows(w, q, parallel));
   MatrixError total;
-  for (const MatrixError& row : rows) total.add(row);  // in row order: the sum doesn't depend on threads
+  for (const MatrixError& row : rows) total.add(row);
   return total;
 }
 

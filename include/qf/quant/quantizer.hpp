@@ -29,8 +29,8 @@ struct QuantizerInput {
   ParallelFor parallel{};      // the result may not depend on it
 };
 
-// quantize() returns a matrix of in.scheme, n and k, or says by name and row what can't be quantized.
-// It is const and may run on one thread at a time per object.
+// quantize() returns a matrix of in.scheme, n and k, or says by name and row what can't be quantized. It is called from
+// several threads at once, on different rows.
 template <class Q>
 concept Quantizer = requires(const Q& quantizer, const QuantizerInput& in) {
   { quantizer.name() } -> std::convertible_to<std::string_view>;
