@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "qf/io/file_writer.hpp"
+#include "qf/text/tokenizer.hpp"
 #include "qf/verify/perplexity.hpp"
 
 using namespace qf;
@@ -217,4 +219,38 @@ TEST_CASE("cancelling stops within a chunk") {
   REQUIRE_FALSE(result.ok());
   CHECK(result.status().code() == Errc::cancelled);
   CHECK(calls == 3);
+}
+
+TEST_CASE("the reference checkpoint's perplexity is what independent software found") {
+  const char* folder = std::getenv("QF_REFERENCE_AS_IS");
+  const char* wikitext = std::getenv("QF_WIKITEXT");
+  if (!folder || !wikitext) {
+    std::cout << "SKIPPED reference perplexity: QF_REFERENCE_AS_IS (a model folder) and QF_WIKITEXT (a text) "
+                 "aren't set\n";
+    return;
+  }
+  ThreadPool pool(0);
+  const std::string model_path = folder;
+  auto json = io::read_file(model_path + "/tokenizer.json", std::uint64_t{1} << 30);
+  REQUIRE(json.ok());
+  auto tokenizer = text::Tokenizer::from_json(*json, "tokenizer.json");
+  REQUIRE(tokenizer.ok());
+  auto text = io::read_file(wikitext, std::uint64_t{1} << 30);
+  REQUIRE(text.ok());
+  auto ids = (*tokenizer)->encode(*text, {.add_special = false, .parse_special = false});
+  REQUIRE(ids.ok());
+  CHECK(ids->size() == 312144);
+
+  model::LoadOptions load;
+  load.compute = model::Compute::f32;
+  load.parallel = pool.parallel_for();
+  auto decoder = model::Decoder::load(model_path, load);
+  REQUIRE(decoder.ok());
+  verify::TextOptions options;
+  options.windows = 4;
+  options.parallel = pool.parallel_for();
+  auto result = verify::evaluate_text(**decoder, nullptr, *ids, options);
+  REQUIRE(result.ok());
+  CHECK(result->tokens == 4092);
+  CHECK(result->ppl == Approx(21.1926).margin(0.002));
 }

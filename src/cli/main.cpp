@@ -53,6 +53,11 @@ Exit run(int argc, char** argv) {
   Program program;
   // add_inspect(program);
   // add_kernels(program);
+  add_inspect(program);
+  add_quantize(program);
+  add_eval(program);
+  add_run(program);
+  add_convert(program);
   add_kernels(program);
   add_completion(program);
 

@@ -1,0 +1,268 @@
+"""The program qf as a person meets it: help, results, messages, exit codes, Ctrl-C. Usage: cli_test.py PATH_OF_QF"""
+import filecmp
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from cli_model import write_model  # noqa: E402
+
+QF = None
+GOOD, JUDGEMENT, USAGE, INPUT, IO, INTERRUPTED = 0, 1, 2, 3, 4, 130
+COMMANDS = ["inspect", "quantize", "eval", "run", "convert", "kernels", "completion"]
+
+
+def qf(*arguments, stdin="", **options):
+    options.setdefault("env", {**os.environ, "TERM": "dumb"})
+    return subprocess.run([QF, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=300, **options)
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="qf-cli-test-"))
+        cls.model = cls.folder / "model"
+        write_model(cls.model)
+        cls.text = cls.folder / "text.txt"
+        cls.text.write_text("The quick brown fox jumps over the lazy dog. " * 20)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def run_ok(self, *arguments, **options):
+        done = qf(*arguments, **options)
+        self.assertEqual(done.returncode, GOOD, done.stderr)
+        return done
+
+    def run_bad(self, code, message, *arguments, **options):
+        """Fails with `code`, nothing on stdout, and one line on stderr that holds `message`."""
+        done = qf(*arguments, **options)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual(done.stdout, "")
+        errors = [line for line in done.stderr.splitlines() if line.startswith("qf: error: ")]
+        self.assertEqual(len(errors), 1, done.stderr)
+        self.assertIn(message, errors[0])
+        return done
+
+
+class Help(Case):
+    def test_every_command_explains_itself(self):
+        top = self.run_ok("--help")
+        for command in COMMANDS:
+            self.assertIn(f"\n  {command} ", top.stdout)
+            page = self.run_ok(command, "--help")
+            self.assertEqual(page.stderr, "")
+            for part in ("Usage: qf " + command, "Examples:\n  ", "Exit codes:", "130 interrupted", "--threads", "--quiet"):
+                self.assertIn(part, page.stdout)
+
+    def test_version(self):
+        self.assertRegex(self.run_ok("--version").stdout, r"^qf \d+\.\d+\.\d+\n$")
+
+    def test_documentation_names_every_option(self):
+        manual = (pathlib.Path(__file__).resolve().parent.parent / "docs/cli.md").read_text()
+        for command in COMMANDS:
+            self.assertIn(f"qf {command}", manual)
+            for word in self.run_ok(command, "--help").stdout.replace(",", " ").split():
+                if word.startswith("--") and word.strip("-").replace("-", "").isalnum():
+                    self.assertIn(f"`{word}", manual, f"docs/cli.md says nothing of {word} of qf {command}")
+
+
+class Usage(Case):
+    def test_bad_usage(self):
+        self.run_bad(USAGE, "no command given; 'qf --help' lists them")
+        self.run_bad(USAGE, "no command 'frobnicate'", "frobnicate")
+        self.run_bad(USAGE, "see 'qf inspect --help'", "inspect")
+        self.run_bad(USAGE, "--nonsense", "inspect", self.model, "--nonsense")
+        self.run_bad(USAGE, "--bits", "quantize", self.model, "--out", "x", "--bits", "9")
+        self.run_bad(USAGE, "--method", "quantize", self.model, "--out", "x", "--method", "magic")
+        self.run_bad(USAGE, "--recipe", "quantize", self.model, "--out", "x", "--recipe", "r.json", "--bits", "4")
+        self.run_bad(USAGE, "--threads", "kernels", "--threads", "many")
+        self.run_bad(USAGE, "--out is required", "quantize", self.model)
+        self.run_bad(USAGE, "--reference", "eval", self.model, "--text", self.text, "--max-kl", "1")
+
+    def test_no_half_result_on_a_full_disk(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([QF, "kernels"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, IO)
+        self.assertEqual(done.stderr, "qf: error: cannot write to standard output: No space left on device\n")
+
+
+class BadInput(Case):
+    def test_missing_files_are_named(self):
+        for command in (["inspect"], ["run", "--prompt", "x"], ["eval", "--text", self.text]):
+            done = self.run_bad(INPUT, "nowhere", command[0], self.folder / "nowhere", *command[1:])
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.run_bad(INPUT, "no.txt", "eval", self.model, "--text", self.folder / "no.txt")
+
+    def test_not_a_checkpoint(self):
+        pointer = self.folder / "pointer.safetensors"
+        pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
+        self.run_bad(INPUT, "LFS", "inspect", pointer)
+
+    def test_text_too_short(self):
+        self.run_bad(USAGE, "windows", "eval", self.model, "--text", self.text, "--context", "128", "--windows", "99")
+
+    def test_control_bytes_of_a_file_dont_reach_the_terminal(self):
+        folder = self.folder / "esc"
+        shutil.copytree(self.model, folder)
+        config = json.loads((folder / "config.json").read_text())
+        config["model_type"] = "evil\x1b[2J"
+        (folder / "config.json").write_text(json.dumps(config))
+        done = self.run_bad(INPUT, "evil", "run", folder, "--prompt", "x")
+        self.assertNotIn("\x1b", done.stderr)
+
+
+class Results(Case):
+    def test_inspect(self):
+        done = self.run_ok("inspect", self.model, "--json")
+        data = json.loads(done.stdout)
+        self.assertEqual(len(data["tensors"]), 2 + 2 * 9)
+        self.assertEqual(data["format"], "safetensors")
+        self.assertEqual(data["config"]["layers"], 2)
+        by_name = {t["name"]: t for t in data["tensors"]}
+        self.assertEqual(by_name["model.layers.1.mlp.down_proj.weight"],
+                         {"name": "model.layers.1.mlp.down_proj.weight", "type": "BF16", "shape": [64, 128],
+                          "bits_per_element": 16.0, "bytes": 16384})
+        self.assertIn("model.layers.1.mlp.down_proj.weight  BF16  [64, 128]", self.run_ok("inspect", self.model).stdout)
+
+    def test_kernels(self):
+        data = json.loads(self.run_ok("kernels", "--json").stdout)
+        self.assertTrue(any(k["used_for_rows"] for k in data["kernels"]))
+        narrow = json.loads(qf("kernels", "--json", env={**os.environ, "QF_MAX_ISA": "none"}).stdout)
+        self.assertTrue(all(k["isa"] == narrow["isa"] for k in narrow["kernels"] if k["runs_here"]))
+
+    def test_quantize_then_judge_and_run(self):
+        out = self.folder / "w4"
+        plan = json.loads(self.run_ok("quantize", self.model, "--dry-run", "--json").stdout)
+        self.assertEqual(sum(t["action"] == "quantize" for t in plan["tensors"]), 14)
+        self.assertFalse(out.exists())
+        done = self.run_ok("quantize", self.model, "--out", out, "--calibration", self.text, "--json")
+        self.assertIn("needs no calibration", done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(report["quantized"], 14)
+        self.assertAlmostEqual(report["bits_per_weight"], 4 + 20 / 64, places=6)
+        self.run_bad(USAGE, "w4", "quantize", self.model, "--out", out)
+        self.run_ok("quantize", self.model, "--out", out, "--overwrite")
+        self.assertIn("w4g64", self.run_ok("inspect", out).stdout)
+
+        judge = ["--text", self.text, "--context", "128", "--windows", "2", "--json"]
+        alone = json.loads(self.run_ok("eval", self.model, *judge).stdout)
+        self.assertEqual(alone["tokens"], 2 * 127)
+        self.assertIsNone(alone["kl"])
+        same = json.loads(self.run_ok("eval", self.model, "--reference", self.model, *judge).stdout)
+        self.assertEqual((same["kl"], same["top1"], same["ppl"]), (0, 1, alone["ppl"]))
+        unpacked = json.loads(self.run_ok("eval", out, "--reference", self.model, *judge).stdout)
+        self.assertGreater(unpacked["kl"], 0)
+        self.assertEqual(unpacked["reference_ppl"], alone["ppl"])
+        packed = json.loads(self.run_ok("eval", out, "--reference", self.model, "--compute", "packed", *judge).stdout)
+        self.assertAlmostEqual(packed["ppl"] / unpacked["ppl"], 1, places=5)
+        self.assertAlmostEqual(packed["kl"], unpacked["kl"], places=5)
+
+        failed = qf("eval", out, "--reference", self.model, "--max-kl", "0", *judge)
+        self.assertEqual(failed.returncode, JUDGEMENT)
+        self.assertIn("judgement failed: KL", failed.stderr)
+        self.assertGreater(json.loads(failed.stdout)["kl"], 0)
+
+        answer = ["--prompt", "Hello", "--max-tokens", "8", "--seed", "7"]
+        first, second = (self.run_ok("run", out, *answer) for _ in range(2))
+        self.assertEqual(first.stdout, second.stdout)
+        self.assertIn("tokens/s", first.stderr)
+        data = json.loads(self.run_ok("run", out, *answer, "--json").stdout)
+        self.assertEqual(data["text"].rstrip("\n"), first.stdout.rstrip("\n"))
+        raw = self.run_ok("run", out, "--raw", "--prompt", "-", "--max-tokens", "4", "--json", stdin="Hello")
+        self.assertEqual(json.loads(raw.stdout)["prompt_tokens"], 5)
+
+    def test_convert(self):
+        gguf, back = self.folder / "model.gguf", self.folder / "back"
+        self.run_ok("convert", self.model, "--out", gguf, "--type", "bf16")
+        self.assertEqual(json.loads(self.run_ok("inspect", gguf, "--json").stdout)["format"], "gguf")
+        self.run_ok("convert", gguf, "--out", back, "--type", "bf16")
+        judge = ["--text", self.text, "--context", "128", "--windows", "2", "--json"]
+        figures = [json.loads(self.run_ok("eval", m, *judge).stdout)["ppl"] for m in (self.model, gguf, back)]
+        self.assertEqual(figures[0], figures[1])
+        self.assertEqual(figures[0], figures[2])
+        self.run_bad(USAGE, "model.gguf", "convert", self.model, "--out", gguf)
+
+    def test_quiet_is_silent(self):
+        out = self.folder / "quiet"
+        done = self.run_ok("quantize", self.model, "--out", out, "--quiet", "--calibration", self.text)
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(self.run_ok("run", out, "-q", "--prompt", "x", "--max-tokens", "2").stderr, "")
+
+    def test_threads_dont_change_a_byte(self):
+        for threads in ("1", "3"):
+            self.run_ok("quantize", self.model, "--out", self.folder / f"t{threads}", "--threads", threads)
+        left, right = (self.folder / f"t{t}" / "model.safetensors" for t in ("1", "3"))
+        self.assertTrue(filecmp.cmp(left, right, shallow=False))
+
+
+class Interrupt(Case):
+    def test_at_a_prompt(self):
+        with subprocess.Popen([QF, "run", str(self.model), "--prompt", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
+            # The program sleeps in read() once its tokenizer is loaded; signals before that are seen there.
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, INTERRUPTED, errors)
+
+    def test_quantize_leaves_nothing_half_written(self):
+        model = self.folder / "larger"
+        write_model(model, layers=4, hidden=256, ffn=1024, heads=4, kv_heads=4)
+        whole = self.folder / "whole"
+        self.run_ok("quantize", model, "--out", whole)
+        stopped = 0
+        for attempt in range(12):
+            out = self.folder / f"stopped{attempt}"
+            process = subprocess.Popen([QF, "quantize", str(model), "--out", str(out)], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True)
+            deadline = time.monotonic() + 60
+            while process.poll() is None and not any(self.folder.glob(out.name + "*")) and time.monotonic() < deadline:
+                time.sleep(0.0005)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+            self.assertIn(process.returncode, (GOOD, INTERRUPTED), errors)
+            if process.returncode == INTERRUPTED:
+                stopped += 1
+                self.assertFalse(out.exists(), "an interrupted run must not leave its output's name")
+            self.run_ok("quantize", model, "--out", out, *(["--overwrite"] if out.exists() else []))
+            self.assertTrue(filecmp.cmp(whole / "model.safetensors", out / "model.safetensors", shallow=False))
+            self.assertEqual(sorted(p.name for p in self.folder.glob(out.name + "*")), [out.name])
+            shutil.rmtree(out)
+        self.assertGreater(stopped, 0, "no run was stopped while at work")
+
+
+class Completion(Case):
+    def test_scripts_parse_and_know_the_commands(self):
+        for shell in ("bash", "zsh", "fish"):
+            script = self.run_ok("completion", shell).stdout
+            for word in [*COMMANDS, "overwrite", "sample-tokens"]:
+                self.assertIn(word, script)
+            if not shutil.which(shell):
+                print(f"SKIPPED completion of {shell}: there is no {shell}", flush=True)
+                continue
+            done = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_bash_completes(self):
+        script = self.run_ok("completion", "bash").stdout
+        def complete(*words):
+            line = f'COMP_WORDS=({" ".join(repr(w) for w in words)}); COMP_CWORD={len(words) - 1}; _qf; echo "${{COMPREPLY[@]}}"'
+            return subprocess.run(["bash", "-c", script + line], capture_output=True, text=True).stdout.split()
+        self.assertEqual(complete("qf", "qua"), ["quantize"])
+        self.assertEqual(complete("qf", "quantize", "--sam"), ["--samples", "--sample-tokens"])
+        self.assertEqual(complete("qf", "completion", "f"), ["fish"])
+        self.assertEqual(complete("qf", "quantize", "--scale", "b"), ["bf16"])
+
+
+if __name__ == "__main__":
+    QF = sys.argv.pop(1)
+    unittest.main(verbosity=2)
