@@ -133,7 +133,7 @@ Result<TextResult> evaluate_text(model::Decoder& model, model::Decoder* referenc
                                     static_cast<std::size_t>(options.context));
     QF_TRY(model_reader.kv->truncate(0));
     if (reference) QF_TRY(reference_reader.kv->truncate(0));
-    double window_nll = 0;
+    double window_nll = 0, window_reference_nll = 0;
     for (std::int64_t first = 0; first < predictions; first += kChunk) {
       QF_TRY(options.progress.report(
           {"evaluate", "", static_cast<std::uint64_t>(result.tokens), total, "tokens"}));
@@ -155,13 +155,14 @@ Result<TextResult> evaluate_text(model::Decoder& model, model::Decoder* referenc
           return Status(Errc::bad_format, cat({"window ", num(window), ", position ", num(first + row),
                                                ": logits that aren't finite numbers"}));
         window_nll += p.nll;
-        reference_nll += p.reference_nll;
+        window_reference_nll += p.reference_nll;
         kl += p.kl;
         agreeing += p.agree;
       }
       result.tokens += rows;
     }
     nll += window_nll;
+    reference_nll += window_reference_nll;
     result.window_ppl.push_back(std::exp(window_nll / static_cast<double>(predictions)));
   }
   QF_TRY(options.progress.report({"evaluate", "", total, total, "tokens"}));

@@ -131,7 +131,8 @@ class Results(Case):
         self.assertEqual(by_name["model.layers.1.mlp.down_proj.weight"],
                          {"name": "model.layers.1.mlp.down_proj.weight", "type": "BF16", "shape": [64, 128],
                           "bits_per_element": 16.0, "bytes": 16384})
-        self.assertIn("model.layers.1.mlp.down_proj.weight  BF16  [64, 128]", self.run_ok("inspect", self.model).stdout)
+        self.assertRegex(self.run_ok("inspect", self.model).stdout,
+                         r"\nmodel\.layers\.1\.mlp\.down_proj\.weight +BF16 +\[64, 128\] +16 +16384\n")
 
     def test_kernels(self):
         data = json.loads(self.run_ok("kernels", "--json").stdout)

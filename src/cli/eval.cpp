@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "qf/io/file_writer.hpp"
-#include "qf/model/decoder.hpp"
+#include "qf/model/bundle.hpp"
 #include "qf/verify/perplexity.hpp"
 #include "src/cli/cli.hpp"
 #include "src/cli/model_files.hpp"
@@ -74,7 +74,8 @@ std::string to_text(const Options& o, const verify::TextResult& r, double second
 Result<Verdict> eval(Session& session, const Options& o) {
   if (o.reference.empty() && (o.most_kl || o.least_top1))
     return Status(Errc::invalid_argument, "--max-kl and --min-top1 compare with a --reference");
-  QF_TRY_ASSIGN(auto tokenizer, load_tokenizer(o.model));
+  QF_TRY_ASSIGN(const auto side, model::load_text_side(o.model));
+  QF_TRY_ASSIGN(const text::Tokenizer* tokenizer, side.need_tokenizer());
   QF_TRY_ASSIGN(const std::string text, io::read_file(o.text, kMostTextBytes));
   // The text is plain text all through: "<|im_end|>" in it is nine characters and not the end of a message.
   QF_TRY_ASSIGN(const auto ids, tokenizer->encode(text, {.add_special = false, .parse_special = false}));

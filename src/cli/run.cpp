@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "qf/model/decoder.hpp"
+#include "qf/model/bundle.hpp"
 #include "qf/model/generate.hpp"
 #include "src/cli/cli.hpp"
 #include "src/cli/model_files.hpp"
@@ -33,40 +33,41 @@ Result<std::string> read_stdin() {
   return text;
 }
 
-Result<std::vector<std::int32_t>> prompt_ids(const Options& o, const text::Tokenizer& tokenizer) {
+Result<std::vector<std::int32_t>> prompt_ids(const Options& o, const model::TextSide& side) {
+  QF_TRY_ASSIGN(const text::Tokenizer* tokenizer, side.need_tokenizer());
   std::string prompt = o.prompt;
   if (prompt == "-") {
     QF_TRY_ASSIGN(prompt, read_stdin());
   }
   std::vector<std::int32_t> ids;
   if (o.raw) {
-    QF_TRY_ASSIGN(ids, tokenizer.encode(prompt, {.add_special = true, .parse_special = false}));
+    QF_TRY_ASSIGN(ids, tokenizer->encode(prompt, {.add_special = true, .parse_special = false}));
   } else {
-    QF_TRY_ASSIGN(const auto kind, load_chat_template(o.model));
-    if (kind == text::ChatTemplate::none)
-      return Status(Errc::unsupported,
-                    o.model + ": no chat template; --raw continues the prompt as it stands");
+    if (side.chat == text::ChatTemplate::none)
+      return Status(Errc::unsupported, side.chat_status.text() + "; --raw continues the prompt as it stands");
     std::vector<text::ChatMessage> messages;
     if (!o.system.empty()) messages.push_back({"system", o.system});
     messages.push_back({"user", prompt});
-    QF_TRY_ASSIGN(const std::string rendered, text::render_chat(kind, messages));
-    QF_TRY_ASSIGN(ids, tokenizer.encode(rendered));
+    QF_TRY_ASSIGN(const std::string rendered, text::render_chat(side.chat, messages));
+    QF_TRY_ASSIGN(ids, tokenizer->encode(rendered));
   }
   if (ids.empty()) return Status(Errc::invalid_argument, "an empty prompt");
   return ids;
 }
 
 // Ids after which the assistant has finished, whatever the model's config knows of them.
-std::vector<std::int32_t> stop_ids(const model::ModelConfig& config, const text::Tokenizer& tokenizer) {
-  std::vector<std::int32_t> ids = config.eos;
+std::vector<std::int32_t> stop_ids(const model::TextSide& side) {
+  const text::Tokenizer& tokenizer = *side.tokenizer;
+  std::vector<std::int32_t> ids = side.eos;
   for (const char* token : {"<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "</s>"})
     if (const auto id = tokenizer.id(token); id && tokenizer.is_special(*id)) ids.push_back(*id);
   return ids;
 }
 
 Result<Verdict> run(Session& session, const Options& o) {
-  QF_TRY_ASSIGN(const auto tokenizer, load_tokenizer(o.model));
-  QF_TRY_ASSIGN(const auto ids, prompt_ids(o, *tokenizer));
+  QF_TRY_ASSIGN(const auto side, model::load_text_side(o.model));
+  QF_TRY_ASSIGN(const auto ids, prompt_ids(o, side));
+  const text::Tokenizer& tokenizer = *side.tokenizer;
   model::LoadOptions load;
   load.compute = o.compute == "f32" ? model::Compute::f32 : model::Compute::packed;
   load.accuracy = o.fast ? kernel::Accuracy::fast : kernel::Accuracy::exact;
@@ -77,9 +78,9 @@ Result<Verdict> run(Session& session, const Options& o) {
   model::GenerateOptions options;
   options.max_tokens = o.max_tokens;
   options.sampler = o.sampler;
-  options.stop_ids = stop_ids(decoder->config(), *tokenizer);
+  options.stop_ids = stop_ids(side);
   options.prefill_chunk = kPromptChunk;
-  text::StreamDecoder stream(*tokenizer);
+  text::StreamDecoder stream(tokenizer);
   std::string answer;
   Status trouble;  // of writing, which the callback can only report by stopping
   auto show = [&](const Result<std::string>& piece) {
