@@ -16,12 +16,16 @@
 #include "qf/core/tensor.hpp"
 #include "qf/format/quantized_matrix.hpp"
 #include "qf/kernel/matmul.hpp"
+#include "qf/model/bundle.hpp"
 
 struct qf_matrix {
   qf::QuantizedMatrix value;
 };
 struct qf_weight {
   qf::kernel::PackedWeight value;
+};
+struct qf_tokenizer {
+  qf::model::TextSide value;  // with a tokenizer
 };
 
 namespace qf::capi {

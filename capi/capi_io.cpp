@@ -1,10 +1,16 @@
 // Checkpoints.
+#include <optional>
+
 #include "capi/bridge.hpp"
 #include "qf/io/checkpoint.hpp"
+#include "qf/io/compressed_tensors.hpp"
+#include "qf/io/file_writer.hpp"
+#include "qf/io/quantization_config.hpp"
+#include "qf/io/safetensors_writer.hpp"
 
 struct qf_checkpoint {
   std::unique_ptr<qf::io::Checkpoint> value;
-  std::string format;
+  std::string path, format;  // as it was opened
 };
 
 using namespace qf;
@@ -28,7 +34,7 @@ qf_status qf_checkpoint_open(const char* path, qf_checkpoint** out, qf_error* er
     QF_TRY(need(path, "path"));
     QF_TRY_ASSIGN(auto checkpoint, io::open_checkpoint(path));
     std::string format(checkpoint->format());
-    *out = new qf_checkpoint{std::move(checkpoint), std::move(format)};
+    *out = new qf_checkpoint{std::move(checkpoint), path, std::move(format)};
     return {};
   });
 }
@@ -83,5 +89,42 @@ qf_status qf_checkpoint_read_f32(const qf_checkpoint* checkpoint, int64_t index,
     QF_TRY_ASSIGN(const io::TensorInfo* t, tensor_at(checkpoint, index));
     if (count) QF_TRY(need(out, "out"));
     return checkpoint->value->read_f32(*t, first, {out, count});
+  });
+}
+
+qf_status qf_matrix_save(const qf_matrix* matrix, const char* path, const char* module, qf_error* error) {
+  return guard(error, [&]() -> Status {
+    QF_TRY(need(matrix, "matrix"));
+    QF_TRY(need(path, "path"));
+    QF_TRY(need(module, "module"));
+    QF_TRY_ASSIGN(const auto tensors, io::tensors_of(matrix->value, module));
+    std::vector<io::TensorSpec> specs;
+    for (const io::StoredTensor& t : tensors) specs.push_back(t.spec);
+    QF_TRY_ASSIGN(auto writer, io::SafetensorsWriter::create(path, specs));
+    for (const io::StoredTensor& t : tensors) QF_TRY(writer.write(t.spec.name, t.bytes));
+    return writer.commit();
+  });
+}
+qf_status qf_matrix_load(const qf_checkpoint* checkpoint, const char* module, const qf_scheme* scheme,
+                         qf_matrix** out, qf_error* error) {
+  return guard(error, [&]() -> Status {
+    QF_TRY(take_out(out));
+    QF_TRY(need(checkpoint, "checkpoint"));
+    QF_TRY(need(module, "module"));
+    const io::Checkpoint& from = *checkpoint->value;
+    if (scheme) {
+      io::QuantizationGroup group;
+      QF_TRY_ASSIGN(group.scheme, read_scheme(scheme));
+      group.act_order = from.find(std::string(module) + ".weight_g_idx") != nullptr;
+      QF_TRY_ASSIGN(QuantizedMatrix matrix,
+                    io::read_quantized(from, module, group, io::QuantizationConfig().version));
+      return give(std::move(matrix), out);
+    }
+    const std::string config = checkpoint->path + "/config.json";
+    QF_TRY_ASSIGN(const std::string text, io::read_file(config, std::uint64_t{1} << 24));
+    QF_TRY_ASSIGN(const auto parsed, io::parse_quantization_config(text, config));
+    if (!parsed) return Status(Errc::not_found, config + ": no quantization_config");
+    QF_TRY_ASSIGN(QuantizedMatrix matrix, io::read_quantized(from, module, *parsed));
+    return give(std::move(matrix), out);
   });
 }

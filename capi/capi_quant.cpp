@@ -1,5 +1,6 @@
 // Choosing codes.
 #include "capi/bridge.hpp"
+#include "qf/quant/pipeline.hpp"
 #include "qf/quant/rtn.hpp"
 
 using namespace qf;
@@ -51,5 +52,35 @@ qf_status qf_quantize(const qf_tensor* w, const qf_scheme* scheme, const qf_quan
     }
     QF_TRY_ASSIGN(QuantizedMatrix matrix, rtn.quantize(in));
     return give(std::move(matrix), out);
+  });
+}
+
+void qf_convert_options_init(qf_convert_options* options, size_t size) {
+  init_struct(qf_convert_options QF_CONVERT_OPTIONS_INIT, options, size);
+}
+
+qf_status qf_quantize_checkpoint(const char* input, const char* output, const qf_convert_options* options,
+                                 qf_error* error) {
+  return guard(error, [&]() -> Status {
+    QF_TRY(need(input, "input"));
+    QF_TRY(need(output, "output"));
+    qf_convert_options c = QF_CONVERT_OPTIONS_INIT;
+    QF_TRY(read_struct(options, "options", &c));
+    HostParallel parallel;
+    QF_TRY(parallel.read(c.parallel));
+    HostProgress progress(c.progress, c.progress_user);
+    quant::Recipe recipe;
+    if (c.recipe) {
+      QF_TRY_ASSIGN(recipe, quant::Recipe::parse(c.recipe, "options.recipe"));
+    } else {
+      QF_TRY(need(c.method, "options.method"));
+      QF_TRY_ASSIGN(const Scheme scheme, read_scheme(c.scheme));
+      QF_TRY_ASSIGN(recipe, quant::default_recipe(c.method, scheme));
+    }
+    quant::PipelineOptions pipeline;
+    pipeline.parallel = parallel.get();
+    pipeline.progress = progress.get();
+    pipeline.overwrite = c.overwrite != 0;
+    return quant::quantize_checkpoint(input, output, recipe, pipeline).status();
   });
 }

@@ -270,6 +270,139 @@ QF_API qf_status qf_checkpoint_bytes(const qf_checkpoint* checkpoint, int64_t in
 QF_API qf_status qf_checkpoint_read_f32(const qf_checkpoint* checkpoint, int64_t index, uint64_t first,
                                         float* out, size_t count, qf_error* error);
 
+/* One matrix as a .safetensors file: "<module>.weight_packed" and its companions, the way of compressed-tensors. Codes with
+ * float zeros are QF_ERR_UNSUPPORTED. */
+QF_API qf_status qf_matrix_save(const qf_matrix* matrix, const char* path, const char* module,
+                                qf_error* error);
+/* A matrix of a checkpoint in that form. `scheme` says what the tensors don't: bits, group and zeros (the type of scales is read);
+ * NULL: the checkpoint is a folder whose config.json says it. */
+QF_API qf_status qf_matrix_load(const qf_checkpoint* checkpoint, const char* module, const qf_scheme* scheme,
+                                qf_matrix** out, qf_error* error);
+
+/* ---- quantizing a checkpoint -------------------------------------------------------------------------------------- */
+
+typedef struct qf_convert_options {
+  uint32_t struct_size;
+  int32_t overwrite;  /* 1: an output folder that exists is replaced, in one step, at the end */
+  const char* recipe; /* text of a recipe file (JSON); NULL: the decoder's linears by `method` and `scheme` */
+  const char* method; /* "rtn"; used without a recipe */
+  const qf_scheme* scheme;
+  const qf_parallel* parallel; /* doesn't change the result */
+  qf_progress progress;
+  void* progress_user;
+} qf_convert_options;
+#define QF_CONVERT_OPTIONS_INIT \
+  { sizeof(qf_convert_options), 0, NULL, "rtn", NULL, NULL, NULL, NULL }
+QF_API void qf_convert_options_init(qf_convert_options* options, size_t size);
+
+/* A Hugging Face folder with float weights to a folder in compressed-tensors "pack-quantized". What is interrupted stays in
+ * "<output>.partial", and the next call goes on from there. */
+QF_API qf_status qf_quantize_checkpoint(const char* input, const char* output,
+                                        const qf_convert_options* options, qf_error* error);
+
+/* ---- tokenizers -------------------------------------------------------------------------------------------------- */
+
+typedef struct qf_tokenizer qf_tokenizer; /* immutable; may be shared between threads */
+
+enum {
+  QF_ENCODE_SPECIAL = 1, /* add what the tokenizer adds around a text (BOS, EOS) */
+  QF_ENCODE_PLAIN = 2    /* special tokens written in the text are plain text: for text that isn't trusted */
+};
+
+/* With the chat template that lies beside it, of a Hugging Face folder or a .gguf file. */
+QF_API qf_status qf_tokenizer_load(const char* model_path, qf_tokenizer** out, qf_error* error);
+/* From the contents of a tokenizer.json. */
+QF_API qf_status qf_tokenizer_from_json(const char* json, size_t size, qf_tokenizer** out, qf_error* error);
+QF_API void qf_tokenizer_destroy(qf_tokenizer* tokenizer);
+QF_API int64_t qf_tokenizer_size(const qf_tokenizer* tokenizer); /* ids are below it; 0 of NULL */
+QF_API qf_status qf_tokenizer_id(const qf_tokenizer* tokenizer, const char* token, int32_t* id,
+                                 qf_error* error);
+/* `text` may hold any `text_size` bytes. At most text_size + 16 ids come out. */
+QF_API qf_status qf_tokenizer_encode(const qf_tokenizer* tokenizer, const char* text, size_t text_size,
+                                     int32_t flags, int32_t* out, size_t capacity, size_t* count,
+                                     qf_error* error);
+QF_API qf_status qf_tokenizer_decode(const qf_tokenizer* tokenizer, const int32_t* ids, size_t count,
+                                     int32_t skip_special, char* out, size_t capacity, size_t* size,
+                                     qf_error* error);
+
+typedef struct qf_chat_message {
+  const char* role; /* "system", "user", "assistant" */
+  const char* content;
+} qf_chat_message;
+/* The prompt up to where the assistant begins to speak; encode it without flags. The template's program is never run: the known
+ * ones are recognised, others are QF_ERR_UNSUPPORTED. */
+QF_API qf_status qf_tokenizer_render_chat(const qf_tokenizer* tokenizer, const qf_chat_message* messages,
+                                          size_t count, char* out, size_t capacity, size_t* size,
+                                          qf_error* error);
+
+/* ---- models ------------------------------------------------------------------------------------------------------ */
+
+typedef struct qf_model qf_model;       /* one forward or generate at a time */
+typedef struct qf_sequence qf_sequence; /* keys and values of one text; belongs to one model */
+
+enum { QF_COMPUTE_F32 = 0, QF_COMPUTE_PACKED = 1 }; /* weights expanded to float; low-bit ones stay packed */
+
+typedef struct qf_model_options {
+  uint32_t struct_size;
+  int32_t compute;
+  int32_t accuracy; /* QF_EXACT, QF_FAST */
+  uint32_t reserved;
+  const qf_parallel* parallel; /* its `user` has to outlive the model */
+  qf_progress progress;
+  void* progress_user;
+} qf_model_options;
+#define QF_MODEL_OPTIONS_INIT \
+  { sizeof(qf_model_options), QF_COMPUTE_PACKED, QF_EXACT, 0, NULL, NULL, NULL }
+QF_API void qf_model_options_init(qf_model_options* options, size_t size);
+
+typedef struct qf_model_info {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t layers, hidden, heads, kv_heads, head_dim, vocab, context;
+  uint64_t weight_bytes;
+} qf_model_info;
+
+/* A decoder language model: a Hugging Face folder or a .gguf file. */
+QF_API qf_status qf_model_load(const char* path, const qf_model_options* options, qf_model** out,
+                               qf_error* error);
+QF_API void qf_model_destroy(qf_model* model);
+QF_API qf_status qf_model_get_info(const qf_model* model, qf_model_info* out, qf_error* error);
+
+/* Room for `capacity` tokens. Destroy it before its model. */
+QF_API qf_status qf_sequence_create(const qf_model* model, int64_t capacity, qf_sequence** out,
+                                    qf_error* error);
+QF_API void qf_sequence_destroy(qf_sequence* sequence);
+QF_API int64_t qf_sequence_length(const qf_sequence* sequence); /* tokens held; 0 of NULL */
+QF_API qf_status qf_sequence_truncate(qf_sequence* sequence, int64_t length, qf_error* error);
+
+/* Appends tokens to the sequence and writes the logits of the last logits->shape[0] of them: f32 [wanted, vocab]; NULL: none. */
+QF_API qf_status qf_model_forward(qf_model* model, qf_sequence* sequence, const int32_t* tokens, size_t count,
+                                  qf_tensor* logits, qf_error* error);
+
+/* Called for every token with the text that became certain with it: `size` bytes of whole UTF-8 characters, no NUL at the end,
+ * maybe none. id -1: text left at the end. Return 0 to go on, else QF_ERR_CANCELLED. Exceptions don't belong in callbacks. */
+typedef int32_t (*qf_on_token)(int32_t id, const char* text, size_t size, void* user);
+
+typedef struct qf_generate_options {
+  uint32_t struct_size;
+  int32_t top_k; /* only the k most likely tokens; 0: all */
+  int64_t max_tokens;
+  double temperature; /* 0: always the most likely token */
+  double top_p;       /* only the likeliest that reach this share together */
+  uint64_t seed;
+  qf_on_token on_token;
+  void* user;
+} qf_generate_options;
+#define QF_GENERATE_OPTIONS_INIT \
+  { sizeof(qf_generate_options), 0, 256, 0.0, 1.0, 0, NULL, NULL }
+QF_API void qf_generate_options_init(qf_generate_options* options, size_t size);
+
+/* Runs the prompt behind what the sequence holds and generates until an end token, max_tokens or a full sequence or context.
+ * *made (may be NULL): how many tokens. */
+QF_API qf_status qf_generate(qf_model* model, const qf_tokenizer* tokenizer, qf_sequence* sequence,
+                             const int32_t* prompt, size_t count, const qf_generate_options* options,
+                             int64_t* made, qf_error* error);
+
 #ifdef __cplusplus
 }
 #endif

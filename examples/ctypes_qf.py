@@ -53,6 +53,29 @@ class qf_tensor_info(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("rank", c_int32), ("name", c_char_p), ("name_size", c_size_t), ("type", c_char_p),
                 ("shape", POINTER(c_int64)), ("bytes", c_uint64), ("elements", c_uint64)]
 
+qf_progress = ctypes.CFUNCTYPE(c_int32, POINTER(qf_progress_event), c_void_p)
+qf_on_token = ctypes.CFUNCTYPE(c_int32, c_int32, POINTER(c_char), c_size_t, c_void_p)
+
+class qf_convert_options(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("overwrite", c_int32), ("recipe", c_char_p), ("method", c_char_p),
+                ("scheme", POINTER(qf_scheme)), ("parallel", POINTER(qf_parallel)), ("progress", qf_progress),
+                ("progress_user", c_void_p)]
+
+class qf_chat_message(ctypes.Structure):
+    _fields_ = [("role", c_char_p), ("content", c_char_p)]
+
+class qf_model_options(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("compute", c_int32), ("accuracy", c_int32), ("reserved", c_uint32),
+                ("parallel", POINTER(qf_parallel)), ("progress", qf_progress), ("progress_user", c_void_p)]
+
+class qf_model_info(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32), ("layers", c_int64), ("hidden", c_int64), ("heads", c_int64),
+                ("kv_heads", c_int64), ("head_dim", c_int64), ("vocab", c_int64), ("context", c_int64), ("weight_bytes", c_uint64)]
+
+class qf_generate_options(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("top_k", c_int32), ("max_tokens", c_int64), ("temperature", ctypes.c_double),
+                ("top_p", ctypes.c_double), ("seed", c_uint64), ("on_token", qf_on_token), ("user", c_void_p)]
+
 
 ERROR = POINTER(qf_error)
 SIGNATURES = {  # status-returning functions: their arguments but for the error at the end

@@ -403,6 +403,43 @@ static void test_checkpoint(const char* path) {
   remove(path);
 }
 
+static void test_save(const char* path) {
+  qf_scheme scheme = QF_SCHEME_INIT;
+  qf_matrix *matrix = NULL, *back = NULL;
+  qf_checkpoint* checkpoint = NULL;
+  qf_matrix_info info = {0};
+  qf_tensor t;
+  qf_tensor_matrix(&t, w, QF_F32, N, K);
+  scheme.bits = 3;
+  OK(qf_quantize(&t, &scheme, NULL, &matrix, &error));
+  OK(qf_matrix_save(matrix, path, "m", &error));
+  OK(qf_checkpoint_open(path, &checkpoint, &error));
+  CHECK(qf_checkpoint_count(checkpoint) == 4); /* codes, scales, zeros, shape */
+  OK(qf_matrix_load(checkpoint, "m", &scheme, &back, &error));
+  info.struct_size = sizeof info;
+  OK(qf_matrix_get_info(back, &info, &error));
+  CHECK(info.n == N && info.k == K && info.bits == 3 && info.scale_dtype == QF_F16);
+  CHECK(memcmp(qf_matrix_codes(matrix), qf_matrix_codes(back), (size_t)N * K) == 0);
+  CHECK(memcmp(qf_matrix_scales(matrix), qf_matrix_scales(back), (size_t)(N * info.groups) * sizeof(float)) ==
+        0);
+  CHECK(memcmp(qf_matrix_zeros(matrix), qf_matrix_zeros(back), (size_t)(N * info.groups) * sizeof(float)) ==
+        0);
+  qf_matrix_destroy(back);
+  REFUSED(qf_matrix_load(checkpoint, "n", &scheme, &back, &error), QF_ERR_NOT_FOUND, "n.");
+  REFUSED(qf_matrix_load(checkpoint, "m", NULL, &back, &error), QF_ERR_NOT_FOUND, "config.json");
+  scheme.bits = 5;
+  REFUSED(qf_matrix_load(checkpoint, "m", &scheme, &back, &error), QF_ERR_BAD_FORMAT, "m.weight_packed");
+  CHECK(back == NULL);
+  qf_checkpoint_destroy(checkpoint);
+  qf_matrix_destroy(matrix);
+  scheme.bits = 4, scheme.zero = QF_ZERO_FLOAT;
+  OK(qf_quantize(&t, &scheme, NULL, &matrix, &error));
+  REFUSED(qf_matrix_save(matrix, path, "m", &error), QF_ERR_UNSUPPORTED, "");
+  REFUSED(qf_matrix_save(matrix, NULL, "m", &error), QF_ERR_INVALID_ARGUMENT, "path is NULL");
+  qf_matrix_destroy(matrix);
+  remove(path);
+}
+
 int main(void) {
   int i;
   for (i = 0; i < N * K; ++i) w[i] = (float)sin(0.7 * i);
@@ -415,5 +452,6 @@ int main(void) {
   test_create();
   test_matmul();
   test_checkpoint("capi_test.safetensors");
+  test_save("capi_test_matrix.safetensors");
   return verdict("capi_test");
 }

@@ -186,11 +186,12 @@ TEST_CASE("pipeline: what can't be done is refused by name, before anything is w
     REQUIRE_FALSE(exists(out + ".partial"));
   };
   fails(recipe_of(R"({"match": "*norm*", "method": "rtn", "bits": 4})"),
-        in + ": tensor 'model.layers.0.input_layernorm.weight' (rule 1): 1-dimensional, a matrix expected", in,
-        Errc::invalid_argument);
+        in + ": tensor 'model.layers.0.input_layernorm.weight' (rule 1): 1-dimensional, a matrix expected",
+        in, Errc::invalid_argument);
   fails(recipe_of(R"({"match": "a", "keep": true}, {"match": "*q_proj*", "method": "gptq", "bits": 4})"),
         "method 'gptq' (rule 2) is not available in this version; available: rtn", in, Errc::unsupported);
-  fails(w4(), (temp / "none") + ": cannot be opened: No such file or directory", temp / "none", Errc::not_found);
+  fails(w4(), (temp / "none") + ": cannot be opened: No such file or directory", temp / "none",
+        Errc::not_found);
 
   // Already quantized, by its config or by its tensors.
   REQUIRE(quantize_checkpoint(in, temp / "once", w4()).ok());
