@@ -1,5 +1,11 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <new>
 #include <system_error>
@@ -11,6 +17,7 @@
 #include "qf/io/file_writer.hpp"
 #include "qf/io/safetensors_writer.hpp"
 #include "qf/model/gguf_import.hpp"
+#include "src/io_posix.hpp"
 
 namespace qf::model {
 namespace {
@@ -53,6 +60,44 @@ std::string generation_config(const ModelConfig& c, std::optional<std::int32_t> 
   return j.dump(2) + "\n";
 }
 
+constexpr std::array<std::string_view, 5> kFiles{"model.safetensors", "config.json", "tokenizer.json",
+                                                 "tokenizer_config.json", "generation_config.json"};
+
+// Where files are written, and what takes them away again if it comes to nothing. What a kill leaves in the work folder
+// is overwritten by the next import.
+class OutputFolder {
+ public:
+  explicit OutputFolder(std::string folder) : folder_(std::move(folder)) {
+    while (folder_.size() > 1 && folder_.back() == '/') folder_.pop_back();
+    std::error_code code;
+    in_place_ = std::filesystem::exists(folder_, code) || code;
+    work_ = in_place_ ? folder_ : folder_ + ".partial-import";
+  }
+  OutputFolder(const OutputFolder&) = delete;
+  ~OutputFolder() {
+    if (in_place_) return;
+    std::error_code code;
+    for (const std::string_view name : kFiles) std::filesystem::remove(cat({work_, "/", name}), code);
+    std::filesystem::remove(work_, code);  // stays where someone else has put something
+  }
+  const std::string& work() const { return work_; }
+  Status finish() const {
+    if (in_place_) return {};
+    if (::rename(work_.c_str(), folder_.c_str()) != 0)
+      return io::detail::system_error(folder_, "cannot be put in place", errno);
+    const auto parent = std::filesystem::absolute(folder_).parent_path().string();
+    const io::detail::Descriptor opened(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // Some file systems have no fsync of folders.
+    if (!opened.ok() || (::fsync(opened.fd()) != 0 && errno != EINVAL))
+      return io::detail::system_error(parent, "cannot be flushed", errno);
+    return {};
+  }
+
+ private:
+  std::string folder_, work_;
+  bool in_place_;
+};
+
 Status run(const std::string& path, const std::string& folder, const GgufImportOptions& options) {
   if (options.dtype != DType::bf16 && options.dtype != DType::f16 && options.dtype != DType::f32)
     return Status(Errc::invalid_argument,
@@ -75,25 +120,28 @@ Status run(const std::string& path, const std::string& folder, const GgufImportO
                 detail::tokenizer_config_json(stored, config.context, path));
   QF_TRY_ASSIGN(auto tensors, gguf_as_hf(std::move(file)));
 
+  // A new folder gets its name when all is in it; into one that exists files go one by one.
+  const OutputFolder output(folder);
   std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (failed) return Status(Errc::io_error, cat({folder, ": can't be made: ", failed.message()}));
+  std::filesystem::create_directories(output.work(), failed);
+  if (failed) return Status(Errc::io_error, cat({output.work(), ": can't be made: ", failed.message()}));
+  const auto file_path = [&](std::string_view name) { return cat({output.work(), "/", name}); };
   std::vector<io::TensorSpec> specs;
   for (const io::TensorInfo& info : tensors->tensors())
     specs.push_back({info.name, options.dtype, info.shape});
-  QF_TRY_ASSIGN(auto writer,
-                io::SafetensorsWriter::create(folder + "/model.safetensors", specs, {{"format", "pt"}}));
+  QF_TRY_ASSIGN(auto writer, io::SafetensorsWriter::create(file_path(kFiles[0]), specs, {{"format", "pt"}}));
   std::uint64_t done = 0;
   for (const io::TensorInfo& info : tensors->tensors()) {
     QF_TRY(options.progress.report({"import", info.name, done++, specs.size(), "tensors"}));
     QF_TRY(write_tensor(*tensors, info, writer, options));
   }
   QF_TRY(options.progress.report({"import", "", specs.size(), specs.size(), "tensors"}));
-  QF_TRY(io::write_file(folder + "/config.json", config_text));
-  QF_TRY(io::write_file(folder + "/tokenizer.json", tokenizer_text));
-  QF_TRY(io::write_file(folder + "/tokenizer_config.json", tokenizer_config));
-  QF_TRY(io::write_file(folder + "/generation_config.json", generation_config(config, stored.pad)));
-  return writer.commit();
+  QF_TRY(io::write_file(file_path(kFiles[1]), config_text));
+  QF_TRY(io::write_file(file_path(kFiles[2]), tokenizer_text));
+  QF_TRY(io::write_file(file_path(kFiles[3]), tokenizer_config));
+  QF_TRY(io::write_file(file_path(kFiles[4]), generation_config(config, stored.pad)));
+  QF_TRY(writer.commit());
+  return output.finish();
 }
 
 }  // namespace

@@ -266,6 +266,37 @@ TEST_CASE("gguf model: to a folder, to GGUF again, to a folder: nothing changes"
   }
 }
 
+TEST_CASE("gguf model: a new folder appears whole or not at all") {
+  Tiny t;
+  const std::string path = t.write("whole.gguf"), folder = temporary("whole"),
+                    work = folder + ".partial-import";
+  int calls = 0;
+  model::GgufImportOptions options{.dtype = DType::f32};
+  options.progress = {[](void* user, const ProgressEvent&) { return ++*static_cast<int*>(user) < 3; },
+                      &calls};
+  REQUIRE(model::import_gguf(path, folder + "/", options).code() == Errc::cancelled);
+  REQUIRE(calls == 3);
+  REQUIRE_FALSE(std::filesystem::exists(folder));
+  REQUIRE_FALSE(std::filesystem::exists(work));
+
+  // What a kill left is written over.
+  std::filesystem::create_directories(work);
+  REQUIRE(io::write_file(work + "/config.json", "{").ok());
+  REQUIRE(model::import_gguf(path, folder + "/", {.dtype = DType::f32}).text() == "");
+  REQUIRE_FALSE(std::filesystem::exists(work));
+  REQUIRE(std::distance(std::filesystem::directory_iterator(folder), {}) == 5);
+  same_tensors(**io::open_checkpoint(folder), **model::open_gguf_as_hf(path));
+
+  // A folder that is there, and what else it holds, stays.
+  REQUIRE(io::write_file(folder + "/README", "mine").ok());
+  calls = 0;
+  REQUIRE(model::import_gguf(path, folder, options).code() == Errc::cancelled);
+  REQUIRE(model::import_gguf(path, folder, {}).text() == "");
+  REQUIRE(std::distance(std::filesystem::directory_iterator(folder), {}) == 6);
+  std::filesystem::remove(path);
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("gguf model: blocks for matrices, floats for norms, the same bytes on any threads") {
   Tiny t;
   t.ffn = 40;  // rows of ffn_down aren't whole blocks

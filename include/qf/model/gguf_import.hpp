@@ -45,8 +45,9 @@ struct GgufImportOptions {
 };
 
 // Expands a GGUF file to a Hugging Face folder, which is made if it isn't there: model.safetensors,
-// config.json, tokenizer.json, tokenizer_config.json and generation_config.json. Each file appears whole or
-// not at all, model.safetensors last. Memory: a few MiB beside the tokenizer. Errors: those above, a
+// config.json, tokenizer.json, tokenizer_config.json and generation_config.json. A new folder appears whole or
+// not at all ("<folder>.partial-import" until then); into one that exists each file comes whole or not at all,
+// model.safetensors last. Memory: a few MiB beside the tokenizer. Errors: those above, a
 // pre-tokenizer that isn't known, F16 overflow, those of writing.
 Status import_gguf(const std::string& path, const std::string& folder, const GgufImportOptions& options = {});
 
