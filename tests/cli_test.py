@@ -178,6 +178,7 @@ class Results(Case):
         self.assertIn("tokens/s", first.stderr)
         data = json.loads(self.run_ok("run", out, *answer, "--json").stdout)
         self.assertEqual(data["text"].rstrip("\n"), first.stdout.rstrip("\n"))
+        self.assertEqual(len(data["ids"]), data["generated_tokens"])
         raw = self.run_ok("run", out, "--raw", "--prompt", "-", "--max-tokens", "4", "--json", stdin="Hello")
         self.assertEqual(json.loads(raw.stdout)["prompt_tokens"], 5)
 

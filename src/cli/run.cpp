@@ -104,6 +104,7 @@ Result<Verdict> run(Session& session, const Options& o) {
   if (o.as_json)
     QF_TRY(session.print(json_text({{"model", o.model},
                                     {"text", answer},
+                                    {"ids", result.ids},
                                     {"prompt_tokens", ids.size()},
                                     {"prompt_tokens_per_second", prompt_rate},
                                     {"generated_tokens", result.ids.size()},
