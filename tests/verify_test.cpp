@@ -225,8 +225,9 @@ TEST_CASE("the reference checkpoint's perplexity is what independent software fo
   const char* folder = std::getenv("QF_REFERENCE_AS_IS");
   const char* wikitext = std::getenv("QF_WIKITEXT");
   if (!folder || !wikitext) {
-    std::cout << "SKIPPED reference perplexity: QF_REFERENCE_AS_IS (a model folder) and QF_WIKITEXT (a text) "
-                 "aren't set\n";
+    std::cout
+        << "SKIPPED reference perplexity: QF_REFERENCE_AS_IS (a model folder) and QF_WIKITEXT (folder of "
+           "wikitext2-test.txt) aren't set\n";
     return;
   }
   ThreadPool pool(0);
@@ -235,7 +236,7 @@ TEST_CASE("the reference checkpoint's perplexity is what independent software fo
   REQUIRE(json.ok());
   auto tokenizer = text::Tokenizer::from_json(*json, "tokenizer.json");
   REQUIRE(tokenizer.ok());
-  auto text = io::read_file(wikitext, std::uint64_t{1} << 30);
+  auto text = io::read_file(std::string(wikitext) + "/wikitext2-test.txt", std::uint64_t{1} << 30);
   REQUIRE(text.ok());
   auto ids = (*tokenizer)->encode(*text, {.add_special = false, .parse_special = false});
   REQUIRE(ids.ok());
