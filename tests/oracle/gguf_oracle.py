@@ -24,7 +24,7 @@ TRICKY = ["", " ", "  two", "\n\n\t x", "Grüße, 世界! 🎉", "a1b22c333 4444
 
 
 def check(ok, text):
-    print(("ok    " if ok else "FAIL  ") + text)
+    print(("ok      " if ok else "FAILED  ") + text)
     if not ok: sys.exit(1)
 
 
@@ -56,7 +56,7 @@ def tensors(original, folder):
             if have.shape != want.shape or have.tobytes() != want.tobytes(): check(False, f"{name} differs")
             names.discard(name)
             seen += 1
-    check(not names, f"{seen} tensors bit-equal, {len(names)} without a counterpart")
+    check(not names, f"{original.rsplit('/', 1)[-1]} in `gguf` and folder {folder.rsplit('/', 1)[-1]}: {seen} tensors bit-equal, {len(names)} without a counterpart")
 
 
 def load(path, **more):
