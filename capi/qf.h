@@ -1,18 +1,21 @@
 /* qf.h: the C face of QuantumFusion. C99 and later, C++; no other header needed.
  *
- * Errors   Functions that can fail return a qf_status; 0 is QF_OK. A qf_error may be passed to learn why; it
- * belongs to the caller, may be NULL, and nothing is kept in thread-local or global state. On failure outputs
- * are NULL or untouched. Threads  Handles passed as const may be shared between threads; otherwise one writer
- * at a time. The library starts no threads unless the caller makes a qf_pool. Callbacks run on the calling
- * thread unless their comment says otherwise. Memory   X_destroy(NULL) does nothing. Pointers that a handle
- * gives out stay valid until that handle is destroyed. Text     Paths and strings are UTF-8 and end with NUL
- * unless a length is passed. Text outputs: `out` holds `capacity` bytes; *size receives the bytes needed, the
- * final NUL included. With capacity 0 only *size is written. Arrays work alike, counted in elements. Too
- * small a capacity is QF_ERR_INVALID_ARGUMENT, and *size is still written. Options  Structs begin with
- * struct_size: set it with the _INIT macro or, where macros don't exist, with the _init function and the size
- * that your binding knows. Fields beyond a shorter struct take their defaults; a longer one is accepted while
- * its tail is zero, else QF_ERR_UNSUPPORTED. NULL options mean defaults. ABI      Functions, constants and
- * fields are only ever appended while QF_ABI_VERSION (the soname's number) stays. */
+ * Errors   Functions that can fail return a qf_status; 0 is QF_OK. A qf_error may be passed to learn why; it belongs
+ *          to the caller, may be NULL, and nothing is kept in thread-local or global state. On failure outputs are
+ *          NULL or untouched.
+ * Threads  Handles passed as const may be shared between threads; otherwise one writer at a time. The library starts
+ *          no threads unless the caller makes a qf_pool. Callbacks run on the calling thread unless their comment
+ *          says otherwise.
+ * Memory   X_destroy(NULL) does nothing. Pointers that a handle gives out stay valid until it is destroyed.
+ * Text     Paths and strings are UTF-8 and end with NUL unless a length is passed. Text outputs: `out` holds
+ *          `capacity` bytes; *size receives the bytes needed, the final NUL included. With capacity 0 only *size is
+ *          written. Arrays work alike, counted in elements. Too small a capacity is QF_ERR_INVALID_ARGUMENT, and
+ *          *size is still written.
+ * Options  Structs begin with struct_size: set it with the _INIT macro or, where macros don't exist, with the _init
+ *          function and the size that your binding knows. Fields beyond a shorter struct take their defaults; a
+ *          longer one is accepted while its tail is zero, else QF_ERR_UNSUPPORTED. NULL options mean defaults.
+ * ABI      Functions, constants and fields are only ever appended while QF_ABI_VERSION (the soname's number) stays.
+ */
 #ifndef QF_H
 #define QF_H
 
@@ -29,8 +32,7 @@
 extern "C" {
 #endif
 
-/* ---- version and errors
- * ------------------------------------------------------------------------------------------ */
+/* ---- version and errors ---- */
 
 #define QF_ABI_VERSION 0
 
@@ -66,8 +68,7 @@ QF_API int32_t qf_version_number(void);              /* major * 10000 + minor * 
 QF_API int32_t qf_abi_version(void);                 /* QF_ABI_VERSION of the library that runs */
 QF_API const char* qf_status_name(qf_status status); /* "bad format"; never NULL */
 
-/* ---- tensors
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 /* Element types; 16-bit floats are stored as uint16_t. */
 enum { QF_F32 = 0, QF_F16 = 1, QF_BF16 = 2 };
@@ -86,8 +87,7 @@ typedef struct qf_tensor {
 /* Makes *tensor a contiguous rows x columns view of `data` on the CPU. */
 QF_API void qf_tensor_matrix(qf_tensor* tensor, void* data, int32_t dtype, int64_t rows, int64_t columns);
 
-/* ---- running on several threads
- * ---------------------------------------------------------------------------------- */
+/* ---- running on several threads ---- */
 
 /* A host's parallel loop: `run` calls body(context, i) once for every i in [0, count), on any threads, in any
  * order, and returns after the last. `threads` says how finely to cut work. Results never depend on it. */
@@ -122,8 +122,7 @@ typedef struct qf_progress_event {
 } qf_progress_event;
 typedef int32_t (*qf_progress)(const qf_progress_event* event, void* user);
 
-/* ---- kernels
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- kernels ---- */
 
 enum { QF_EXACT = 0, QF_FAST = 1 }; /* f32 activations; int8 activations per group */
 enum { QF_LAYOUT_CANONICAL = 0, QF_LAYOUT_ROWS16 = 1 };
@@ -143,8 +142,7 @@ QF_API qf_status qf_kernel_get_info(int32_t index, qf_kernel_info* out, qf_error
 /* Instruction sets in use, "avx2+avx512"; the environment's QF_MAX_ISA cuts them. */
 QF_API qf_status qf_cpu_isa(char* out, size_t capacity, size_t* size, qf_error* error);
 
-/* ---- low-bit matrices
- * -------------------------------------------------------------------------------------------- */
+/* ---- low-bit matrices ---- */
 
 enum { QF_ZERO_SYMMETRIC = 0, QF_ZERO_INTEGER = 1, QF_ZERO_FLOAT = 2 };
 
@@ -196,8 +194,7 @@ QF_API void qf_quantize_options_init(qf_quantize_options* options, size_t size);
 QF_API qf_status qf_quantize(const qf_tensor* w, const qf_scheme* scheme, const qf_quantize_options* options,
                              qf_matrix** out, qf_error* error);
 
-/* ---- multiplying
- * ------------------------------------------------------------------------------------------------- */
+/* ---- multiplying ---- */
 
 typedef struct qf_weight qf_weight; /* packed for a kernel */
 
@@ -236,8 +233,7 @@ QF_API void qf_matmul_options_init(qf_matmul_options* options, size_t size);
 QF_API qf_status qf_matmul(const qf_tensor* x, const qf_weight* w, qf_tensor* y,
                            const qf_matmul_options* options, qf_error* error);
 
-/* ---- checkpoints
- * ------------------------------------------------------------------------------------------------- */
+/* ---- checkpoints ---- */
 
 typedef struct qf_checkpoint qf_checkpoint;
 

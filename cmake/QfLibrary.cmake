@@ -13,12 +13,18 @@ file(GLOB QF_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.cpp)
 file(GLOB QF_CAPI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/capi/*.cpp)
 list(REMOVE_ITEM QF_SOURCES ${QF_KERNEL_SOURCES})
 
+if(QF_CUDA)
+  file(GLOB QF_CUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
+  if(NOT QF_CUDA_SOURCES)
+    message(STATUS "qf: this version has no CUDA kernels, QF_CUDA adds nothing")
+  endif()
+endif()
+
 add_library(qf_kernels OBJECT ${QF_KERNEL_SOURCES})
 target_link_libraries(qf_kernels PUBLIC qf_headers PRIVATE qf_options)
 target_include_directories(qf_kernels PRIVATE ${PROJECT_SOURCE_DIR})
 
 if(NOT QF_KERNELS_ONLY)
-  find_package(Eigen3 3.4 REQUIRED NO_MODULE)
   find_package(nlohmann_json 3.11 REQUIRED)
   find_package(fmt 9 REQUIRED)
   find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
@@ -37,8 +43,7 @@ if(NOT QF_KERNELS_ONLY)
   add_library(qf::qf ALIAS qf)
   target_link_libraries(qf PUBLIC qf_headers PRIVATE $<BUILD_INTERFACE:qf_options>)
   target_include_directories(qf PRIVATE ${PROJECT_SOURCE_DIR} ${XXHASH_INCLUDE})
-  target_compile_definitions(qf PRIVATE EIGEN_DONT_PARALLELIZE)
-  target_link_libraries(qf PRIVATE $<BUILD_INTERFACE:Eigen3::Eigen> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
+  target_link_libraries(qf PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
     $<BUILD_INTERFACE:fmt::fmt-header-only> ${QF_LINK_PACKAGES} Threads::Threads)
   if(BUILD_SHARED_LIBS)
     # libqf.so is the C face; the C++ library has another name and, while the version is 0.x, no stable ABI.
