@@ -119,8 +119,9 @@ static void test_forward(void) {
   REFUSED(qf_model_forward(other, sequence, tokens, 1, NULL, &error), QF_ERR_INVALID_ARGUMENT,
           "another model");
   qf_model_destroy(other);
-  REFUSED(qf_sequence_create(model, 0, &sequence, &error), QF_ERR_INVALID_ARGUMENT, "capacity is 0");
   qf_sequence_destroy(sequence);
+  REFUSED(qf_sequence_create(model, 0, &sequence, &error), QF_ERR_INVALID_ARGUMENT, "capacity is 0");
+  CHECK(sequence == NULL);
   qf_model_destroy(model);
 
   options.compute = 5;
