@@ -6,6 +6,24 @@
 using namespace qf;
 using namespace qf::capi;
 
+namespace {
+
+Result<std::vector<text::ChatMessage>> conversation(const qf_tokenizer* tokenizer,
+                                                    const qf_chat_message* messages, size_t count) {
+  QF_TRY(need(tokenizer, "tokenizer"));
+  QF_TRY(tokenizer->value.chat_status);
+  if (count) QF_TRY(need(messages, "messages"));
+  std::vector<text::ChatMessage> list;
+  for (size_t i = 0; i < count; ++i) {
+    QF_TRY(need(messages[i].role, "messages[" + num(i) + "].role"));
+    QF_TRY(need(messages[i].content, "messages[" + num(i) + "].content"));
+    list.push_back({messages[i].role, messages[i].content});
+  }
+  return list;
+}
+
+}  // namespace
+
 qf_status qf_tokenizer_load(const char* model_path, qf_tokenizer** out, qf_error* error) {
   return guard(error, [&]() -> Status {
     QF_TRY(take_out(out));
@@ -71,16 +89,18 @@ qf_status qf_tokenizer_decode(const qf_tokenizer* tokenizer, const int32_t* ids,
 qf_status qf_tokenizer_render_chat(const qf_tokenizer* tokenizer, const qf_chat_message* messages,
                                    size_t count, char* out, size_t capacity, size_t* size, qf_error* error) {
   return guard(error, [&]() -> Status {
-    QF_TRY(need(tokenizer, "tokenizer"));
-    QF_TRY(tokenizer->value.chat_status);
-    if (count) QF_TRY(need(messages, "messages"));
-    std::vector<text::ChatMessage> list;
-    for (size_t i = 0; i < count; ++i) {
-      QF_TRY(need(messages[i].role, "messages[" + num(i) + "].role"));
-      QF_TRY(need(messages[i].content, "messages[" + num(i) + "].content"));
-      list.push_back({messages[i].role, messages[i].content});
-    }
+    QF_TRY_ASSIGN(const auto list, conversation(tokenizer, messages, count));
     QF_TRY_ASSIGN(const std::string prompt, text::render_chat(tokenizer->value.chat, list));
     return write_text(prompt, out, capacity, size);
+  });
+}
+qf_status qf_tokenizer_encode_chat(const qf_tokenizer* tokenizer, const qf_chat_message* messages,
+                                   size_t count, int32_t* out, size_t capacity, size_t* ids_count,
+                                   qf_error* error) {
+  return guard(error, [&]() -> Status {
+    QF_TRY_ASSIGN(const auto list, conversation(tokenizer, messages, count));
+    QF_TRY_ASSIGN(const std::vector<int32_t> ids,
+                  text::encode_chat(*tokenizer->value.tokenizer, tokenizer->value.chat, list));
+    return write_array(ids.data(), ids.size(), out, capacity, ids_count);
   });
 }

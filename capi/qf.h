@@ -325,10 +325,14 @@ typedef struct qf_chat_message {
   const char* role; /* "system", "user", "assistant" */
   const char* content;
 } qf_chat_message;
-/* The prompt up to where the assistant begins to speak; encode it without flags. The template's program is never run: the known
- * ones are recognised, others are QF_ERR_UNSUPPORTED. */
+/* The prompt up to where the assistant begins to speak. The template's program is never run: the known ones are recognised, others
+ * are QF_ERR_UNSUPPORTED. Encoded without flags it becomes ids, and what messages say can write special tokens then. */
 QF_API qf_status qf_tokenizer_render_chat(const qf_tokenizer* tokenizer, const qf_chat_message* messages,
                                           size_t count, char* out, size_t capacity, size_t* size,
+                                          qf_error* error);
+/* The same prompt as ids. Special tokens come from the template alone; written in a message they stay text. */
+QF_API qf_status qf_tokenizer_encode_chat(const qf_tokenizer* tokenizer, const qf_chat_message* messages,
+                                          size_t count, int32_t* out, size_t capacity, size_t* ids_count,
                                           qf_error* error);
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */

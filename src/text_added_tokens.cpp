@@ -58,15 +58,25 @@ bool word_after(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-void AddedTokenFinder::find(const std::vector<AddedToken>& tokens, std::string_view text, bool skip_special,
-                            std::vector<Segment>& segments) const {
-  std::size_t covered = 0;
+void AddedTokenFinder::find(const std::vector<AddedToken>& tokens, std::string_view text,
+                            std::span<const TextRange> plain, std::vector<Segment>& segments) const {
+  std::size_t covered = 0, range = 0;  // the first plain range that doesn't end before `at`
   for (std::size_t at = 0; at < text.size();) {
     if (!starts_[static_cast<unsigned char>(text[at])]) {
       ++at;
       continue;
     }
-    const Match match = longest_at(text, at);
+    Match match = longest_at(text, at);
+    while (range < plain.size() && plain[range].end <= at) ++range;
+    const bool touches = range < plain.size() && plain[range].begin < at + match.bytes;
+    if (match.token >= 0 && touches && tokens[match.token].special) {
+      if (at >= plain[range].begin) {
+        // As where special tokens aren't parsed at all, the search goes on behind it, up to the end of the range.
+        at = std::min(at + match.bytes, plain[range].end);
+        continue;
+      }
+      match = longest_at(text.substr(0, plain[range].begin), at);
+    }
     if (match.token < 0) {
       ++at;
       continue;
@@ -74,7 +84,6 @@ void AddedTokenFinder::find(const std::vector<AddedToken>& tokens, std::string_v
     const AddedToken& token = tokens[match.token];
     std::size_t begin = at, end = at + match.bytes;
     at = end;  // the next search goes on behind the token even if it doesn't count
-    if (skip_special && token.special) continue;
     if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
     if (token.lstrip)
       while (begin > covered) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "qf/text/tokenizer.hpp"
 #include "src/text_pipeline.hpp"
 
 namespace qf::text::detail {
@@ -27,9 +29,11 @@ class AddedTokenFinder {
   };
   // `texts[i]` is what token i is found by; empty ones are never found.
   void build(const std::vector<AddedToken>& tokens, const std::vector<std::string>& texts);
-  // Appends segments that cover `text`, none of them empty. With `skip_special`, special tokens stay text.
-  void find(const std::vector<AddedToken>& tokens, std::string_view text, bool skip_special,
+  // Appends segments that cover `text`, none of them empty. Special tokens that touch a range of `plain`
+  // (ascending, without overlap) stay text.
+  void find(const std::vector<AddedToken>& tokens, std::string_view text, std::span<const TextRange> plain,
             std::vector<Segment>& segments) const;
+  bool empty() const { return token_of_node_.size() <= 1; }
 
  private:
   struct Match {

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <initializer_list>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "qf/text/chat_template.hpp"
@@ -89,19 +91,39 @@ std::string_view strip_lines(std::string_view text, bool left, bool right) {
 
 using Messages = std::span<const ChatMessage>;
 
-std::string chatml_turn(std::string_view role, std::string_view content) {
-  return cat({"<|im_start|>", role, "\n", content, "<|im_end|>\n"});
+// A piece of a prompt: the template's own words, or what a message says.
+struct Piece {
+  Piece(std::string_view piece, bool is_content = false) : text(piece), content(is_content) {}
+  Piece(const char* piece) : text(piece) {}
+  Piece(const std::string& piece) : text(piece) {}
+  std::string_view text;
+  bool content = false;
+};
+Piece said(std::string_view content) {
+  return {content, true};
+}
+void add(ChatPrompt& prompt, std::initializer_list<Piece> pieces) {
+  for (const Piece& piece : pieces) {
+    const std::size_t begin = prompt.text.size();
+    prompt.text += piece.text;
+    if (piece.content && !piece.text.empty()) prompt.contents.push_back({begin, prompt.text.size()});
+  }
 }
 
-std::string chatml(Messages messages, std::string_view default_system) {
-  std::string text;
-  if (!default_system.empty() && messages[0].role != "system") text = chatml_turn("system", default_system);
-  for (const ChatMessage& m : messages) text += chatml_turn(m.role, m.content);
-  return text + "<|im_start|>assistant\n";
+void chatml_turn(ChatPrompt& prompt, std::string_view role, Piece content) {
+  add(prompt, {"<|im_start|>", role, "\n", content, "<|im_end|>\n"});
+}
+
+ChatPrompt chatml(Messages messages, std::string_view default_system) {
+  ChatPrompt prompt;
+  if (!default_system.empty() && messages[0].role != "system") chatml_turn(prompt, "system", default_system);
+  for (const ChatMessage& m : messages) chatml_turn(prompt, m.role, said(m.content));
+  add(prompt, {"<|im_start|>assistant\n"});
+  return prompt;
 }
 
 // What was thought in earlier turns is left out; answers after the last question keep it.
-std::string qwen3(Messages messages) {
+ChatPrompt qwen3(Messages messages) {
   std::size_t last_question = messages.size() - 1;
   for (std::size_t i = messages.size(); i-- > 0;) {
     const std::string& content = messages[i].content;
@@ -112,11 +134,11 @@ std::string qwen3(Messages messages) {
     last_question = i;
     break;
   }
-  std::string text;
+  ChatPrompt prompt;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     std::string_view content = messages[i].content, thought;
     if (messages[i].role != "assistant") {
-      text += chatml_turn(messages[i].role, content);
+      chatml_turn(prompt, messages[i].role, said(content));
       continue;
     }
     constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
@@ -128,28 +150,34 @@ std::string qwen3(Messages messages) {
       content = strip_lines(content.substr(content.rfind(kEnd) + kEnd.size()), true, false);
     }
     if (i > last_question && (i + 1 == messages.size() || !thought.empty()))
-      text += chatml_turn("assistant",
-                          cat({"<think>\n", thought, "\n</think>\n\n", strip_lines(content, true, false)}));
+      add(prompt, {"<|im_start|>assistant\n<think>\n", said(thought), "\n</think>\n\n",
+                   said(strip_lines(content, true, false)), "<|im_end|>\n"});
     else
-      text += chatml_turn("assistant", content);
+      chatml_turn(prompt, "assistant", said(content));
   }
-  return text + "<|im_start|>assistant\n";
+  add(prompt, {"<|im_start|>assistant\n"});
+  return prompt;
 }
 
-std::string llama3(Messages messages, bool dates) {
-  const auto header = [](std::string_view role) {
-    return cat({"<|start_header_id|>", role, "<|end_header_id|>\n\n"});
+ChatPrompt llama3(Messages messages, bool dates) {
+  ChatPrompt prompt;
+  const auto header = [&](std::string_view role) {
+    add(prompt, {"<|start_header_id|>", role, "<|end_header_id|>\n\n"});
   };
-  std::string text = "<|begin_of_text|>";
+  add(prompt, {"<|begin_of_text|>"});
   if (dates) {
     const bool has_system = messages[0].role == "system";
-    text += header("system") + "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
-    if (has_system) text += strip(messages[0].content);
-    text += "<|eot_id|>";
+    header("system");
+    add(prompt, {"Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n",
+                 said(has_system ? strip(messages[0].content) : std::string_view()), "<|eot_id|>"});
     if (has_system) messages = messages.subspan(1);
   }
-  for (const ChatMessage& m : messages) text += cat({header(m.role), strip(m.content), "<|eot_id|>"});
-  return text + header("assistant");
+  for (const ChatMessage& m : messages) {
+    header(m.role);
+    add(prompt, {said(strip(m.content)), "<|eot_id|>"});
+  }
+  header("assistant");
+  return prompt;
 }
 
 // Questions and answers take turns, behind at most one system message.
@@ -164,36 +192,44 @@ Status check_turns(Messages messages, std::size_t first, std::string_view name) 
   return {};
 }
 
-Result<std::string> llama2(Messages messages) {
+Result<ChatPrompt> llama2(Messages messages) {
   const std::size_t first = messages[0].role == "system";
   QF_TRY(check_turns(messages, first, "Llama-2"));
   if (first == messages.size())
     return Status(Errc::invalid_argument, "messages: the Llama-2 template needs a user's message");
-  std::string text;
+  ChatPrompt prompt;
   for (std::size_t i = first; i < messages.size(); ++i) {
     std::string content = messages[i].content;
     if (i == 1 && first == 1) content = cat({"<<SYS>>\n", messages[0].content, "\n<</SYS>>\n\n", content});
-    text += messages[i].role == "user" ? cat({"<s>[INST] ", strip(content), " [/INST]"})
-                                       : cat({" ", strip(content), " </s>"});
+    if (messages[i].role == "user")
+      add(prompt, {"<s>[INST] ", said(strip(content)), " [/INST]"});
+    else
+      add(prompt, {" ", said(strip(content)), " </s>"});
   }
-  return text;
+  return prompt;
 }
 
-Result<std::string> mistral(Messages messages) {
+Result<ChatPrompt> mistral(Messages messages) {
   QF_TRY(check_turns(messages, 0, "Mistral"));
-  std::string text = "<s>";
-  for (const ChatMessage& m : messages)
-    text += m.role == "user" ? cat({"[INST] ", m.content, " [/INST]"}) : cat({m.content, "</s>"});
-  return text;
+  ChatPrompt prompt;
+  add(prompt, {"<s>"});
+  for (const ChatMessage& m : messages) {
+    if (m.role == "user")
+      add(prompt, {"[INST] ", said(m.content), " [/INST]"});
+    else
+      add(prompt, {said(m.content), "</s>"});
+  }
+  return prompt;
 }
 
-std::string phi3(Messages messages) {
-  std::string text;
-  for (const ChatMessage& m : messages) text += cat({"<|", m.role, "|>\n", m.content, "<|end|>\n"});
-  return text + "<|assistant|>\n";
+ChatPrompt phi3(Messages messages) {
+  ChatPrompt prompt;
+  for (const ChatMessage& m : messages) add(prompt, {"<|", m.role, "|>\n", said(m.content), "<|end|>\n"});
+  add(prompt, {"<|assistant|>\n"});
+  return prompt;
 }
 
-Result<std::string> render(ChatTemplate kind, Messages messages) {
+Result<ChatPrompt> render(ChatTemplate kind, Messages messages) {
   switch (kind) {
     case ChatTemplate::none:
       break;
@@ -248,7 +284,7 @@ Result<ChatTemplate> recognise_chat_template(std::string_view jinja) {
                                         "Llama-2, Llama-3, Llama-3.1, Mistral, Phi-3"}));
 }
 
-Result<std::string> render_chat(ChatTemplate kind, std::span<const ChatMessage> messages) {
+Result<ChatPrompt> render_chat_prompt(ChatTemplate kind, std::span<const ChatMessage> messages) {
   if (messages.empty()) return Status(Errc::invalid_argument, "messages: at least one expected");
   try {
     std::vector<ChatMessage> valid(messages.begin(), messages.end());
@@ -262,6 +298,18 @@ Result<std::string> render_chat(ChatTemplate kind, std::span<const ChatMessage> 
   } catch (const std::bad_alloc&) {
     return Status(Errc::out_of_memory, "no memory for the prompt");
   }
+}
+
+Result<std::string> render_chat(ChatTemplate kind, std::span<const ChatMessage> messages) {
+  QF_TRY_ASSIGN(ChatPrompt prompt, render_chat_prompt(kind, messages));
+  return std::move(prompt.text);
+}
+
+Result<std::vector<std::int32_t>> encode_chat(const Tokenizer& tokenizer, ChatTemplate kind,
+                                              std::span<const ChatMessage> messages) {
+  QF_TRY_ASSIGN(const ChatPrompt prompt, render_chat_prompt(kind, messages));
+  return tokenizer.encode(prompt.text,
+                          {.add_special = false, .parse_special = true, .plain = prompt.contents});
 }
 
 }  // namespace qf::text

@@ -10,6 +10,18 @@ namespace {
 constexpr std::size_t kLongestText = 0x7fffffff;  // positions in a word are 32 bits
 constexpr std::size_t kLongestAddedToken = 1024;  // bounds the time to find them: text times this
 
+Status check_plain(std::size_t text_bytes, std::span<const TextRange> plain) {
+  std::size_t end = 0;
+  for (const TextRange& range : plain) {
+    if (range.begin < end || range.end < range.begin || range.end > text_bytes)
+      return Status(Errc::invalid_argument,
+                    cat({"plain range [", num(range.begin), ", ", num(range.end), "): ascending ranges in [",
+                         num(end), ", ", num(text_bytes), "] expected"}));
+    end = range.end;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> BpeTokenizer::make(TokenizerParts parts, std::string_view what) {
@@ -38,21 +50,54 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::make(TokenizerParts parts, std:
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
-Status BpeTokenizer::encode_text(std::string_view text, const EncodeOptions& options,
+// Where the plain ranges of a segment, which begins at `offset` of the text, are once it is normalized. What stands
+// before a range is normalized alike alone, and so is what stands behind it, so the common prefix and suffix
+// bound the range; where they don't reach up to it, more is plain than need be.
+Result<std::vector<TextRange>> BpeTokenizer::normalized_plain(std::string_view segment, std::size_t offset,
+                                                              const std::string& normalized,
+                                                              std::span<const TextRange> plain) const {
+  std::vector<TextRange> ranges;
+  if (normalized_finder_.empty()) return ranges;
+  for (const TextRange& range : plain) {
+    if (range.end <= offset || range.begin >= offset + segment.size()) continue;
+    const std::size_t begin = std::max(range.begin, offset) - offset;
+    std::string before(segment.substr(0, begin)), behind;
+    if (range.end < offset + segment.size()) behind = segment.substr(range.end - offset);
+    QF_TRY(detail::normalize(parts_.normalizers, before));
+    QF_TRY(detail::normalize(parts_.normalizers, behind));
+    if (begin == 0) before.clear();
+    if (range.end >= offset + segment.size()) behind.clear();
+    const auto same_before =
+        std::mismatch(before.begin(), before.end(), normalized.begin(), normalized.end()).first -
+        before.begin();
+    const auto same_behind =
+        std::mismatch(behind.rbegin(), behind.rend(), normalized.rbegin(), normalized.rend()).first -
+        behind.rbegin();
+    TextRange found{static_cast<std::size_t>(same_before),
+                    normalized.size() - static_cast<std::size_t>(same_behind)};
+    if (!ranges.empty()) found.begin = std::max(found.begin, ranges.back().end);
+    if (found.begin < found.end) ranges.push_back(found);
+  }
+  return ranges;
+}
+
+Status BpeTokenizer::encode_text(std::string_view text, std::span<const TextRange> plain,
                                  std::vector<std::int32_t>& ids) const {
   using Segment = AddedTokenFinder::Segment;
   WordCache cache;
   std::vector<Segment> outer, inner;
-  raw_finder_.find(parts_.added, text, !options.parse_special, outer);
+  raw_finder_.find(parts_.added, text, plain, outer);
   for (const Segment& segment : outer) {
     if (segment.token >= 0) {
       ids.push_back(parts_.added[segment.token].id);
       continue;
     }
-    std::string normalized(text.substr(segment.begin, segment.end - segment.begin));
+    const std::string_view original = text.substr(segment.begin, segment.end - segment.begin);
+    std::string normalized(original);
     QF_TRY(detail::normalize(parts_.normalizers, normalized));
+    QF_TRY_ASSIGN(const auto inner_plain, normalized_plain(original, segment.begin, normalized, plain));
     inner.clear();
-    normalized_finder_.find(parts_.added, normalized, !options.parse_special, inner);
+    normalized_finder_.find(parts_.added, normalized, inner_plain, inner);
     for (const Segment& part : inner) {
       if (part.token >= 0) {
         ids.push_back(parts_.added[part.token].id);
@@ -79,7 +124,12 @@ Result<std::vector<std::int32_t>> BpeTokenizer::encode(std::string_view text,
   try {
     std::vector<std::int32_t> ids;
     if (options.add_special) ids = parts_.prefix;
-    QF_TRY(encode_text(to_valid_utf8(text), options, ids));
+    QF_TRY(check_plain(text.size(), options.plain));
+    const std::string valid = to_valid_utf8(text);
+    if (!options.plain.empty() && valid != text)
+      return Status(Errc::invalid_argument, "a text with plain ranges: UTF-8 expected, broken bytes found");
+    const TextRange all{0, valid.size()};
+    QF_TRY(encode_text(valid, options.parse_special ? options.plain : std::span(&all, 1), ids));
     if (options.add_special) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
     return ids;
   } catch (const std::bad_alloc&) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "qf/text/tokenizer.hpp"
@@ -35,8 +36,11 @@ class BpeTokenizer final : public Tokenizer {
   bool is_special(std::int32_t id) const override;
 
  private:
-  Status encode_text(std::string_view text, const EncodeOptions& options,
+  Status encode_text(std::string_view text, std::span<const TextRange> plain,
                      std::vector<std::int32_t>& ids) const;
+  Result<std::vector<TextRange>> normalized_plain(std::string_view segment, std::size_t offset,
+                                                  const std::string& normalized,
+                                                  std::span<const TextRange> plain) const;
   Result<std::string> text_of(std::int32_t id) const;
 
   TokenizerParts parts_;

@@ -54,6 +54,8 @@ static void test_tokenizer(void) {
   REFUSED(qf_tokenizer_id(tokenizer, "zz", &id, &error), QF_ERR_NOT_FOUND, "no token 'zz'");
   REFUSED(qf_tokenizer_render_chat(tokenizer, &message, 1, text, sizeof text, &size, &error),
           QF_ERR_NOT_FOUND, "no chat template");
+  REFUSED(qf_tokenizer_encode_chat(tokenizer, &message, 1, ids, sizeof ids / sizeof ids[0], &count, &error),
+          QF_ERR_NOT_FOUND, "no chat template");
   qf_tokenizer_destroy(tokenizer);
   REFUSED(qf_tokenizer_from_json("{", 1, &tokenizer, &error), QF_ERR_BAD_FORMAT, "json");
   REFUSED(qf_tokenizer_load("no/such/folder", &tokenizer, &error), QF_ERR_NOT_FOUND, "no/such/folder");

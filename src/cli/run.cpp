@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "qf/model/bundle.hpp"
 #include "qf/model/generate.hpp"
@@ -15,7 +16,8 @@ namespace {
 constexpr std::int64_t kPromptChunk = 256;  // tokens of a prompt between two looks at Ctrl-C
 
 struct Options {
-  std::string model, prompt, system, compute = "packed";
+  std::string model, prompt, compute = "packed";
+  std::optional<std::string> system;
   bool raw = false, fast = false, as_json = false;
   std::int64_t max_tokens = 256;
   model::SamplerOptions sampler{.temperature = 0.7, .top_k = 40, .top_p = 0.95, .seed = 0};
@@ -46,10 +48,10 @@ Result<std::vector<std::int32_t>> prompt_ids(const Options& o, const model::Text
     if (side.chat == text::ChatTemplate::none)
       return Status(Errc::unsupported, side.chat_status.text() + "; --raw continues the prompt as it stands");
     std::vector<text::ChatMessage> messages;
-    if (!o.system.empty()) messages.push_back({"system", o.system});
+    if (o.system) messages.push_back({"system", *o.system});
     messages.push_back({"user", prompt});
-    QF_TRY_ASSIGN(const std::string rendered, text::render_chat(side.chat, messages));
-    QF_TRY_ASSIGN(ids, tokenizer->encode(rendered));
+    // A prompt can't write special tokens, so it can't end its own turn or speak for the system.
+    QF_TRY_ASSIGN(ids, text::encode_chat(*tokenizer, side.chat, messages));
   }
   if (ids.empty()) return Status(Errc::invalid_argument, "an empty prompt");
   return ids;
@@ -146,7 +148,7 @@ void add_run(Program& program) {
   command->add_option("--top-k", o->sampler.top_k, "Only the k most likely tokens; 0: all")
       ->capture_default_str()
       ->type_name("K")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31));
   command->add_option("--top-p", o->sampler.top_p, "Only the likeliest tokens that reach this share")
       ->capture_default_str()
       ->type_name("P")

@@ -6,8 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "qf/core/result.hpp"
+#include "qf/text/tokenizer.hpp"
 
 namespace qf::text {
 
@@ -35,11 +37,19 @@ std::string_view chat_template_name(ChatTemplate kind);
 // Recognises the Jinja source of tokenizer_config.json or GGUF's tokenizer.chat_template by its characteristic
 // pieces. Errors: not one of ours.
 Result<ChatTemplate> recognise_chat_template(std::string_view jinja);
-// The prompt, special tokens written out as text, up to where the assistant begins to speak. BOS is part of it
-// where the template says so: encode it with parse_special and without add_special. What must not be able to
-// write special tokens has to be checked before, since contents stand in the prompt as they are. Dates that a
-// template would take from the clock are its own fixed default. Errors: `none`, no messages, a role the template
-// doesn't know or not where it stands.
+// A prompt, special tokens written out as text, up to where the assistant begins to speak.
+struct ChatPrompt {
+  std::string text;                 // UTF-8
+  std::vector<TextRange> contents;  // what messages say, in order; everything else is the template's own
+};
+// BOS is part of the prompt where the template says so. Dates that a template would take from the clock are its own
+// fixed default. Errors: `none`, no messages, a role the template doesn't know or not where it stands.
+Result<ChatPrompt> render_chat_prompt(ChatTemplate kind, std::span<const ChatMessage> messages);
+// Its text alone. Encoded with parse_special, contents can write special tokens: encode_chat is what messages of
+// strangers need.
 Result<std::string> render_chat(ChatTemplate kind, std::span<const ChatMessage> messages);
+// The prompt as ids. Special tokens come from the template alone; written in a message they stay text.
+Result<std::vector<std::int32_t>> encode_chat(const Tokenizer& tokenizer, ChatTemplate kind,
+                                              std::span<const ChatMessage> messages);
 
 }  // namespace qf::text

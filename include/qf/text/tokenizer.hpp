@@ -2,6 +2,7 @@
 // SentencePiece-style BPE (Llama-2, Phi-3), as Hugging Face's `tokenizers` computes them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,10 +27,17 @@ struct GgufVocabulary {
   bool add_bos = false, add_eos = false, add_space_prefix = true;
 };
 
+struct TextRange {
+  std::size_t begin = 0, end = 0;  // bytes [begin, end)
+};
+
 struct EncodeOptions {
   bool add_special = false;   // what the tokenizer's post-processor adds (BOS, EOS)
   bool parse_special = true;  // added and special tokens written in the text become their ids, as in Hugging
                               // Face; false: they are plain text, which is what untrusted text needs
+  // Parts of the text in which special tokens stay plain text, whatever `parse_special` says; ascending, without
+  // overlap, inside the text, which must be UTF-8 then. A token that only begins or ends in one counts as inside.
+  std::span<const TextRange> plain = {};
 };
 
 // Immutable after loading; const use from many threads.
