@@ -1,4 +1,11 @@
+#include <pthread.h>
 #include <pthreadpool.h>
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
 
 #include "qf/core/parallel.hpp"
 
@@ -28,10 +35,39 @@ void release([[maybe_unused]] Call* call) {
 #endif
 }
 
+// How many threads, the caller's included, can run at once, up to `wanted`. The pool waits for ever for a thread
+// that the system refused to make (a limit on processes or memory), so it is asked for what can be had.
+std::size_t threads_to_be_had(std::size_t wanted) {
+  std::mutex gate;
+  std::vector<pthread_t> made;
+  try {
+    made.reserve(wanted);
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+  gate.lock();
+  while (made.size() + 1 < wanted) {
+    pthread_t thread;
+    const auto wait = [](void* mutex) -> void* {
+      const std::lock_guard<std::mutex> lock(*static_cast<std::mutex*>(mutex));
+      return nullptr;
+    };
+    if (pthread_create(&thread, nullptr, wait, &gate) != 0) break;
+    made.push_back(thread);
+  }
+  gate.unlock();
+  for (const pthread_t thread : made) pthread_join(thread, nullptr);
+  return made.size() + 1;
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  pool_ = pthreadpool_create(threads < 0 ? 1 : static_cast<std::size_t>(threads));
+  std::size_t count = threads < 0 ? 1 : static_cast<std::size_t>(threads);
+  if (count == 0) count = std::max(1u, std::thread::hardware_concurrency());
+  const std::size_t possible = threads_to_be_had(count);
+  // Where the system refused one, some are left to the rest of the process.
+  pool_ = pthreadpool_create(possible == count ? count : possible - possible / 4);
   threads_ = pool_ ? static_cast<int>(pthreadpool_get_threads_count(static_cast<pthreadpool_t>(pool_))) : 1;
 }
 
