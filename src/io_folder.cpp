@@ -38,8 +38,8 @@ bool is_present(const std::string& path) {
 Result<MappedFile> open_in_folder(const std::string& folder, std::string_view name) {
   if (name.empty() || name == "." || name == ".." || name.find_first_of("/\\") != name.npos ||
       name.find('\0') != name.npos)
-    return Status(Errc::invalid_argument, cat({folder, ": the shard's name ", printable(name),
-                                               " is not that of a file in the folder"}));
+    return Status(Errc::bad_format, cat({folder, ": the shard's name ", printable(name),
+                                         " is not that of a file in the folder"}));
   const std::string path = cat({folder, "/", name});
   std::error_code error;
   const auto status = fs::symlink_status(path, error);

@@ -12,6 +12,10 @@
 namespace qf::model::detail {
 
 Result<std::string> read_text(const std::string& path, std::uint64_t most_bytes) {
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::not_found && !error)
+    return Status(Errc::bad_format, cat({path, ": not a regular file"}));
   std::FILE* file = std::fopen(path.c_str(), "rb");
   if (!file) {
     const Errc code = errno == ENOENT || errno == ENOTDIR ? Errc::not_found : Errc::io_error;
@@ -31,6 +35,8 @@ Result<std::string> read_text(const std::string& path, std::uint64_t most_bytes)
 }
 
 bool is_gguf(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;  // opening a FIFO waits for its writer
   char magic[4] = {};
   std::FILE* file = std::fopen(path.c_str(), "rb");
   if (!file) return false;

@@ -222,7 +222,8 @@ Result<Work> make_work(const std::string& input, const Recipe& recipe, const Pip
   Work work;
   work.input = input;
   QF_TRY_ASSIGN(work.source, io::open_checkpoint(input));
-  if (!fs::is_directory(input))
+  std::error_code code;
+  if (!fs::is_directory(input, code))
     return Status(Errc::invalid_argument,
                   cat({input, ": a folder with config.json and safetensors expected"}));
   QF_TRY_ASSIGN(work.config, io::read_file(input + "/config.json", kLongestConfig));

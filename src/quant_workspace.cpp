@@ -146,7 +146,8 @@ Result<Workspace> Workspace::open(const std::string& output, const std::string& 
   work.folder_ = work.partial_ + "/model";
   work.journal_path_ = cat({work.partial_, "/", kJournal});
   work.key_line_ = cat({"{\"qf_journal\":1,\"key\":\"", key, "\"}"});
-  if (!fs::is_directory(parent_of(output)))
+  std::error_code code;
+  if (!fs::is_directory(parent_of(output), code))
     return Status(Errc::not_found, cat({parent_of(output), ": no such folder to put the output in"}));
   work.output_exists_ = exists(output);
   if (work.output_exists_ && !exists(work.partial_)) QF_TRY(work.check_output(overwrite));
