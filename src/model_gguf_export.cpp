@@ -4,10 +4,13 @@
 #include <filesystem>
 #include <memory>
 #include <new>
+#include <string_view>
+#include <unordered_map>
 
 #include "model_gguf_metadata.hpp"
 #include "model_gguf_names.hpp"
 #include "model_gguf_tokenizer.hpp"
+#include "model_tensors.hpp"
 #include "qf/format/gguf_encode.hpp"
 #include "qf/format/quantized_matrix.hpp"
 #include "qf/io/checkpoint.hpp"
@@ -53,6 +56,7 @@ class Exporter {
                                                  ", expected F32, F16, BF16, Q4_0, Q4_1 or Q8_0"}));
     QF_TRY(read_folder());
     QF_TRY(plan());
+    QF_TRY(check_complete());
     QF_TRY(write());
     return std::move(report_);
   }
@@ -121,6 +125,27 @@ class Exporter {
     return {};
   }
 
+  // A file that lacks a weight, or holds one of another model, would be found out only where it is to run.
+  Status check_complete() const {
+    std::unordered_map<std::string_view, const Source*> found;
+    for (const Planned& p : planned_) found[p.source.hf_name] = &p.source;
+    const auto shape = [](std::int64_t rows, std::int64_t columns) {
+      return rows ? cat({"[", num(rows), ", ", num(columns), "]"}) : cat({"[", num(columns), "]"});
+    };
+    for (const detail::WeightShape& w : detail::weights_of(config_)) {
+      const auto it = found.find(w.name);
+      if (it == found.end())
+        return Status(Errc::not_found, cat({folder_, ": tensor '", w.name, "' is missing, expected ",
+                                            shape(w.rows, w.columns)}));
+      const Source& s = *it->second;
+      if (s.rows != w.rows || s.columns != w.columns)
+        return Status(Errc::bad_format,
+                      cat({folder_, ": tensor '", w.name, "' has shape ", shape(s.rows, s.columns),
+                           ", expected ", shape(w.rows, w.columns), " from the configuration"}));
+    }
+    return {};
+  }
+
   bool belongs_to_packed(std::string_view name) const {
     for (std::string_view part : {".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx"})
       if (name.ends_with(part))
@@ -137,6 +162,10 @@ class Exporter {
 
   // rows 0: a tensor of one dimension.
   Status shape_of(Source& s) {
+    const std::string_view type = s.info->type;
+    if (!s.packed && type != "F32" && type != "F16" && type != "BF16" && type != "F64")
+      return Status(Errc::unsupported, cat({folder_, ": tensor ", printable(s.info->name), " has type ",
+                                            printable(type), ", expected F32, F16, BF16 or F64"}));
     if (s.packed) {
       QF_TRY(load(s));
       s.rows = s.matrix->n(), s.columns = s.matrix->k();

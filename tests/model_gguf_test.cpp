@@ -349,6 +349,26 @@ TEST_CASE("gguf model: a folder that can't be exported says why and leaves nothi
           folder + ": tokenizer.json: a pre-tokenizer that GGUF has no name for: ByteLevel, NFC, pattern ''");
   REQUIRE(edit([](Json& j) { j["model"]["merges"][0] = 5; }) ==
           folder + ": tokenizer.json: a merge that is no pair");
+  REQUIRE(io::write_file(folder + "/tokenizer.json", good).ok());
+  const std::string config = *io::read_file(folder + "/config.json", 1 << 20);
+  auto reconfigure = [&](const char* key, int value) {
+    auto j = *parse_json(config, "c");
+    j[key] = value;
+    REQUIRE(io::write_file(folder + "/config.json", j.dump()).ok());
+    return text();
+  };
+  REQUIRE(reconfigure("num_hidden_layers", 2) ==
+          folder + ": tensor 'model.layers.1.input_layernorm.weight' is missing, expected [32]");
+  REQUIRE(reconfigure("intermediate_size", 64) ==
+          folder +
+              ": tensor 'model.layers.0.mlp.gate_proj.weight' has shape [32, 32], expected [64, 32] from the "
+              "configuration");
+  REQUIRE(io::write_file(folder + "/config.json", config).ok());
+  const std::string weights = folder + "/model.safetensors";
+  std::string bytes = *io::read_file(weights, 1 << 20);
+  bytes.replace(bytes.find("\"BF16\""), 6, "\"I16\" ");
+  REQUIRE(io::write_file(weights, bytes).ok());
+  REQUIRE(text().find("has type 'I16', expected F32, F16, BF16 or F64") != std::string::npos);
   REQUIRE(!std::filesystem::exists(out));
   std::filesystem::remove(path);
   std::filesystem::remove_all(folder);
