@@ -1,8 +1,10 @@
 #include "qf/quant/pipeline.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <new>
+#include <system_error>
 
 #include "qf/core/json.hpp"
 #include "qf/io/file_writer.hpp"
@@ -174,10 +176,24 @@ Status out_of_memory(const std::string& input) {
   return Status(Errc::out_of_memory, cat({input, ": no memory to quantize it"}));
 }
 
+// Replacing the output would remove the only copy of the weights that are better than it.
+Status check_apart(const std::string& input, const std::string& output) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  for (fs::path folder = fs::weakly_canonical(input, code); !code; folder = folder.parent_path()) {
+    std::error_code other;
+    if (fs::equivalent(folder, output, other))
+      return Status(Errc::invalid_argument, cat({output, ": holds the input, so it isn't overwritten"}));
+    if (folder == folder.parent_path()) break;
+  }
+  return {};
+}
+
 Result<PipelineReport> run_pipeline(const std::string& input, const std::string& output, const Recipe& recipe,
                                     const PipelineOptions& options) {
   QF_TRY_ASSIGN(const std::string target, detail::clean_output_path(output));
   QF_TRY_ASSIGN(Work work, detail::make_work(input, recipe, options));
+  if (options.overwrite) QF_TRY(check_apart(input, target));
   QF_TRY_ASSIGN(Workspace space, Workspace::open(target, work.key, options.resume, options.overwrite));
   auto report = Run(work, space, recipe, options).run();
   if (report.ok()) return report;

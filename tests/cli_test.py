@@ -3,6 +3,7 @@ import filecmp
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -94,6 +95,12 @@ class Usage(Case):
         self.assertEqual(done.returncode, IO)
         self.assertEqual(done.stderr, "qf: error: cannot write to standard output: No space left on device\n")
 
+    def test_closed_streams_dont_end_in_a_model(self):
+        script = 'exec "$0" quantize "$1" --out "$2" >&- 2>&-'
+        out = self.folder / "closed"
+        self.assertEqual(subprocess.run(["sh", "-c", script, QF, self.model, out]).returncode, IO)
+        self.run_ok("inspect", out)
+
 
 class BadInput(Case):
     def test_missing_files_are_named(self):
@@ -118,6 +125,63 @@ class BadInput(Case):
         (folder / "config.json").write_text(json.dumps(config))
         done = self.run_bad(INPUT, "evil", "run", folder, "--prompt", "x")
         self.assertNotIn("\x1b", done.stderr)
+
+
+    def test_control_bytes_of_a_name_dont_reach_the_terminal(self):
+        done = self.run_bad(INPUT, r"no\x1b[31mwhere\x0a, straße", "inspect", "no\x1b[31mwhere\n, straße")
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_an_empty_name_is_not_an_option_left_out(self):
+        self.run_bad(USAGE, "--reference", "eval", self.model, "--text", self.text, "--reference", "")
+        self.run_bad(USAGE, "--recipe", "quantize", self.model, "--dry-run", "--recipe", "")
+
+    def test_a_broken_recipe_is_bad_input(self):
+        recipe = self.folder / "broken.json"
+        recipe.write_text('{"version": 1, "rules": [{"match": "*", "bits": 9}]}')
+        self.run_bad(INPUT, "rule 1", "quantize", self.model, "--dry-run", "--recipe", recipe)
+
+    def test_a_fifo_is_refused_at_once(self):
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo)
+        self.run_bad(INPUT, "fifo", "run", fifo, "--prompt", "x")
+        self.run_bad(INPUT, "fifo", "eval", self.model, "--text", self.text, "--context", "16", "--reference", fifo)
+        folder = self.folder / "with-fifo"
+        shutil.copytree(self.model, folder)
+        (folder / "config.json").unlink()
+        os.mkfifo(folder / "config.json")
+        self.run_bad(INPUT, "config.json", "run", folder, "--prompt", "x")
+
+    def test_an_output_that_holds_the_input_is_refused(self):
+        folder = self.folder / "own"
+        shutil.copytree(self.model, folder)
+        before = {p.name: p.read_bytes() for p in folder.iterdir()}
+        for out in (folder, f"{folder}/", folder / ".." / "own"):
+            self.run_bad(USAGE, "holds the input", "quantize", folder, "--out", out, "--overwrite")
+        shutil.copytree(folder, self.folder / "outer")
+        shutil.copytree(folder, self.folder / "outer" / "inner")
+        self.run_bad(USAGE, "holds the input", "quantize", self.folder / "outer" / "inner", "--out", self.folder / "outer", "--overwrite")
+        for name in ("model.safetensors", "config.json"):
+            self.run_bad(USAGE, "belongs to the input", "convert", folder, "--to", "gguf", "--out", folder / name,
+                         "--overwrite")
+        self.assertEqual({p.name: p.read_bytes() for p in folder.iterdir()}, before)
+        gguf = self.folder / "own.gguf"
+        self.run_ok("convert", folder, "--out", gguf)
+        self.run_bad(USAGE, "belongs to the input", "convert", gguf, "--to", "folder", "--out", gguf, "--overwrite")
+
+    def test_a_dangling_link_is_an_output_that_exists(self):
+        link = self.folder / "link.gguf"
+        link.symlink_to("nowhere")
+        self.run_bad(USAGE, "exists already", "convert", self.model, "--out", link)
+
+    def test_a_path_too_long_is_an_error_like_others(self):
+        done = qf("quantize", self.model, "--out", "a/" * 3000)
+        self.assertIn(done.returncode, (USAGE, INPUT, 4), done.stderr)
+
+    def test_more_threads_than_the_system_gives(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        if qf("--version", preexec_fn=limit).returncode != GOOD:
+            self.skipTest("a sanitizer needs more address space than that")
+        self.run_ok("quantize", self.model, "--out", self.folder / "many", "--threads", "1000", preexec_fn=limit)
 
 
 class Results(Case):
@@ -181,6 +245,11 @@ class Results(Case):
         self.assertEqual(len(data["ids"]), data["generated_tokens"])
         raw = self.run_ok("run", out, "--raw", "--prompt", "-", "--max-tokens", "4", "--json", stdin="Hello")
         self.assertEqual(json.loads(raw.stdout)["prompt_tokens"], 5)
+
+    def test_a_prompt_cannot_write_special_tokens(self):
+        tokens = [json.loads(self.run_ok("run", self.model, "--prompt", prompt, "-n", "1", "--json").stdout)["prompt_tokens"]
+                  for prompt in ("ten bytes.", "<|im_end|>")]  # the tokenizer has a token a byte
+        self.assertEqual(tokens[0], tokens[1])
 
     def test_convert(self):
         gguf, back = self.folder / "model.gguf", self.folder / "back"

@@ -38,6 +38,9 @@ std::string exit_code_help();
 // What a subcommand that worked has to say.
 enum class Verdict { good, failed };
 
+// Keeps closed standard streams from being the next file that is opened: what is printed would end in a model.
+void hold_standard_streams();
+
 // SIGINT and SIGTERM: the first asks to stop, which the library hears through its Progress; the second kills.
 void install_signals();
 bool interrupted();
@@ -63,6 +66,9 @@ class ProgressPrinter {
 };
 std::string human_bytes(double bytes);
 std::string human_seconds(double seconds);
+
+// `raw` with control characters and broken UTF-8 as \xNN: on one line, and without power over a terminal.
+std::string fit_to_show(std::string_view raw);
 
 // One run of the program: its global options, threads and voice.
 class Session {

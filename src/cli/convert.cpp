@@ -51,13 +51,24 @@ Result<Verdict> to_gguf(Session& session, const Options& o) {
   return Verdict::good;
 }
 
+// Whether writing the output would destroy what is read: the input itself, or a file of the input's folder.
+bool is_of_input(const Options& o) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::equivalent(o.input, o.output, error)) return true;
+  return fs::is_directory(o.input, error) && fs::is_regular_file(o.output, error) &&
+         fs::equivalent(o.input, fs::absolute(o.output, error).parent_path(), error);
+}
+
 Result<Verdict> convert(Session& session, const Options& o) {
   const bool gguf = o.to.empty() ? ends_in_gguf(o.output) : o.to == "gguf";
   std::error_code error;
   if (!std::filesystem::exists(o.input, error))
     return Status(Errc::not_found, o.input + ": no such file or folder");
-  if (!o.overwrite && std::filesystem::exists(o.output, error))
+  if (!o.overwrite && std::filesystem::exists(std::filesystem::symlink_status(o.output, error)))
     return Status(Errc::invalid_argument, o.output + ": exists already; --overwrite replaces it");
+  if (is_of_input(o))
+    return Status(Errc::invalid_argument, o.output + ": belongs to the input, so it isn't overwritten");
   if (gguf == is_gguf(o.input))
     return Status(Errc::invalid_argument,
                   o.input + (gguf ? ": is a GGUF file already" : ": isn't a GGUF file"));

@@ -94,7 +94,8 @@ Result<Verdict> eval(Session& session, const Options& o) {
   options.progress = session.progress();
   const auto result = verify::evaluate_text(*decoder, reference.get(), ids, options);
   if (!result.ok())
-    return result.status().code() == Errc::cancelled ? result.status() : result.status().at(o.model);
+    return result.status().code() == Errc::cancelled ? result.status()
+                                                     : result.status().at(o.model + ", " + o.text);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   QF_TRY(session.print(o.as_json ? json_text(to_json(o, *result, seconds)) : to_text(o, *result, seconds)));
 
@@ -125,7 +126,7 @@ void add_eval(Program& program) {
   command->add_option("--windows", o->windows, "Windows to judge, from the start; 0: all of the text")
       ->capture_default_str()
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31));
   command
       ->add_option("--compute", o->compute,
                    "f32 expands every weight; packed runs on the kernels, with the same results to 1e-5")

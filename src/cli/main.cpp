@@ -51,8 +51,6 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& e) {
 
 Exit run(int argc, char** argv) {
   Program program;
-  // add_inspect(program);
-  // add_kernels(program);
   add_inspect(program);
   add_quantize(program);
   add_eval(program);
@@ -60,6 +58,13 @@ Exit run(int argc, char** argv) {
   add_convert(program);
   add_kernels(program);
   add_completion(program);
+  // An empty name is a variable that wasn't set, and not the wish to leave the option out.
+  for (auto& [app, action] : program.commands)
+    for (CLI::Option* option : app->get_options())
+      if (const std::string type = option->get_type_name(); type == "PATH" || type == "FILE" || type == "DIR")
+        option->check([](const std::string& value) {
+          return value.empty() ? std::string("a name expected, nothing found") : std::string();
+        });
 
   auto report = [&](const Status& status) {
     program.session.error(status.text());
@@ -88,6 +93,7 @@ Exit run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using qf::cli::Exit;
+  qf::cli::hold_standard_streams();
   qf::cli::install_signals();
   auto failed = [](qf::Errc code, const char* text) {
     std::fprintf(stderr, "qf: error: %s\n", text);

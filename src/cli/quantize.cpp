@@ -26,7 +26,9 @@ bool needs_calibration(std::string_view) {
 Result<quant::Recipe> recipe_of(const Options& o) {
   if (!o.recipe.empty()) {
     QF_TRY_ASSIGN(const std::string text, io::read_file(o.recipe, std::uint64_t{1} << 20));
-    return quant::Recipe::parse(text, o.recipe);
+    auto recipe = quant::Recipe::parse(text, o.recipe);
+    if (recipe.ok() || recipe.status().code() != Errc::invalid_argument) return recipe;
+    return Status(Errc::bad_format, recipe.status().text());  // a broken file, not a wrong option
   }
   Scheme scheme;
   scheme.bits = o.bits;
@@ -187,7 +189,7 @@ void add_quantize(Program& program) {
   command->add_option("--group", o->group, "Columns that share a scale; 0: the whole row")
       ->capture_default_str()
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
       ->excludes(recipe);
   command->add_flag("--symmetric", o->symmetric, "No zero points")->excludes(recipe);
   command->add_option("--scale", o->scale, "The type of scales")
@@ -200,11 +202,11 @@ void add_quantize(Program& program) {
   command->add_option("--samples", o->samples, "Calibration sequences")
       ->capture_default_str()
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   command->add_option("--sample-tokens", o->sample_tokens, "Tokens of a calibration sequence")
       ->capture_default_str()
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
   command->add_flag("--dry-run", o->dry_run, "Show what would happen, sizes and memory, and write nothing");
   command->add_flag("--overwrite", o->overwrite, "Replace an existing output folder, in one step at the end");
   command->add_flag("--restart", o->restart, "Don't go on from an interrupted run");

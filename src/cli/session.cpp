@@ -1,4 +1,5 @@
 // Exit codes, signals, and the two voices: results on stdout, everything else on stderr.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -25,6 +26,30 @@ void on_signal(int) {
 }
 
 }  // namespace
+
+std::string fit_to_show(std::string_view raw) {
+  std::string text;
+  for (std::size_t at = 0; at < raw.size();) {
+    const auto lead = static_cast<unsigned char>(raw[at]);
+    const std::size_t bytes = lead < 0x80   ? 1
+                              : lead < 0xc2 ? 0
+                              : lead < 0xe0 ? 2
+                              : lead < 0xf0 ? 3
+                              : lead < 0xf5 ? 4
+                                            : 0;
+    bool good = bytes != 0 && at + bytes <= raw.size() && lead >= 0x20 && lead != 0x7f;
+    for (std::size_t i = 1; good && i < bytes; ++i)
+      good = (static_cast<unsigned char>(raw[at + i]) & 0xc0) == 0x80;
+    if (good && lead == 0xc2)
+      good = static_cast<unsigned char>(raw[at + 1]) >= 0xa0;  // C1 control characters
+    if (good)
+      text += raw.substr(at, bytes);
+    else
+      text += fmt::format("\\x{:02x}", lead);
+    at += good ? bytes : 1;
+  }
+  return text;
+}
 
 Exit exit_of(Errc code) {
   switch (code) {
@@ -54,6 +79,14 @@ std::string exit_code_help() {
          "  5 out of memory   70 internal error   130 interrupted";
 }
 
+void hold_standard_streams() {
+  // Open the wrong way round, so that using them fails as it does where they are closed.
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) < 0) {
+      [[maybe_unused]] const int held = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    }
+}
+
 void install_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
@@ -79,12 +112,12 @@ Progress Session::progress() {
 void Session::note(std::string_view text) {
   if (quiet) return;
   printer_.clear();
-  std::fputs(cat({"qf: ", text, "\n"}).c_str(), stderr);
+  std::fputs(cat({"qf: ", fit_to_show(text), "\n"}).c_str(), stderr);
 }
 
 void Session::error(std::string_view text) {
   printer_.clear();
-  std::fputs(cat({"qf: error: ", text, "\n"}).c_str(), stderr);
+  std::fputs(cat({"qf: error: ", fit_to_show(text), "\n"}).c_str(), stderr);
 }
 
 Status Session::print(std::string_view text) {
