@@ -6,6 +6,8 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -369,6 +371,8 @@ TEST_CASE("the table is sound, and the environment cuts and forces what runs") {
     CHECK(kernel.m_min >= 1);
     CHECK(kernel.n_step >= 1);
     CHECK((kernel.bits == 0 || kernel.bits == 4 || kernel.bits == 8));
+    if (!std::getenv("QF_MAX_ISA") && (kernel.isa & ~cpu_isa()))
+      std::printf("SKIPPED %s: this CPU lacks %s\n", kernel.name, isa_name(kernel.isa & ~cpu_isa()).c_str());
   }
   Rng rng(11);
   auto packed =
