@@ -173,6 +173,11 @@ class BadInput(Case):
         link.symlink_to("nowhere")
         self.run_bad(USAGE, "exists already", "convert", self.model, "--out", link)
 
+    def test_an_input_that_cannot_be_looked_at_is_not_called_missing(self):
+        loop = self.folder / "loop"
+        loop.symlink_to("loop")
+        self.run_bad(IO, "symbolic links", "convert", loop, "--out", self.folder / "loop.gguf")
+
     def test_a_path_too_long_is_an_error_like_others(self):
         done = qf("quantize", self.model, "--out", "a/" * 3000)
         self.assertIn(done.returncode, (USAGE, INPUT, 4), done.stderr)
@@ -250,6 +255,11 @@ class Results(Case):
         tokens = [json.loads(self.run_ok("run", self.model, "--prompt", prompt, "-n", "1", "--json").stdout)["prompt_tokens"]
                   for prompt in ("ten bytes.", "<|im_end|>")]  # the tokenizer has a token a byte
         self.assertEqual(tokens[0], tokens[1])
+
+    def test_windows_beyond_the_models_context_are_said(self):
+        for context, said in ((512, False), (513, True)):
+            done = self.run_ok("eval", self.model, "--text", self.text, "--context", context, "--windows", "1")
+            self.assertEqual("longer than the 512 that the model is made for" in done.stderr, said, done.stderr)
 
     def test_convert(self):
         gguf, back = self.folder / "model.gguf", self.folder / "back"

@@ -64,7 +64,8 @@ Result<Verdict> convert(Session& session, const Options& o) {
   const bool gguf = o.to.empty() ? ends_in_gguf(o.output) : o.to == "gguf";
   std::error_code error;
   if (!std::filesystem::exists(o.input, error))
-    return Status(Errc::not_found, o.input + ": no such file or folder");
+    return error ? Status(Errc::io_error, o.input + ": cannot be opened: " + error.message())
+                 : Status(Errc::not_found, o.input + ": no such file or folder");
   if (!o.overwrite && std::filesystem::exists(std::filesystem::symlink_status(o.output, error)))
     return Status(Errc::invalid_argument, o.output + ": exists already; --overwrite replaces it");
   if (is_of_input(o))

@@ -87,6 +87,10 @@ Result<Verdict> eval(Session& session, const Options& o) {
     QF_TRY_ASSIGN(reference, load(o.reference, model::Compute::f32, session));
   }
 
+  if (const std::int64_t most = decoder->config().context; most > 0 && o.context > most)
+    session.note(fmt::format("windows of {} tokens are longer than the {} that the model is made for",
+                             o.context, most));
+
   verify::TextOptions options;
   options.context = o.context;
   options.windows = o.windows;
