@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "qf/io/compressed_tensors.hpp"
+#include "src/model_tensors.hpp"
 
 namespace qf::model::detail {
 namespace {
@@ -32,20 +34,25 @@ class Loader {
       : file_(*files.checkpoint),
         config_(files.config),
         quantization_(files.quantization ? &*files.quantization : nullptr),
-        options_(options) {}
+        options_(options) {
+    for (WeightShape& w : weights_of(config_)) {
+      const std::string name = w.name;
+      shapes_.emplace(name, std::move(w));
+    }
+  }
 
   Result<Weights> run() {
     const ModelConfig& c = config_;
     Weights w;
-    QF_TRY(matrix("model.embed_tokens.weight", c.vocab, c.hidden, w.embedding));
+    QF_TRY(embedding(w.embedding));
     w.layers.resize(static_cast<std::size_t>(c.layers));
     for (std::int64_t i = 0; i < c.layers; ++i)
       QF_TRY(layer("model.layers." + num(i) + ".", w.layers[static_cast<std::size_t>(i)]));
-    QF_TRY(vector("model.norm.weight", c.hidden, w.final_norm));
+    QF_TRY(norm("model.norm", w.final_norm));
     if (c.tied_head) {
       QF_TRY(check_tied_head(w.embedding));
     } else {
-      QF_TRY(linear("lm_head", c.vocab, c.hidden, false, w.head));
+      QF_TRY(linear("lm_head", false, w.head));
     }
     QF_TRY(check_unused());
     return w;
@@ -54,39 +61,59 @@ class Loader {
  private:
   Status layer(const std::string& prefix, Layer& l) {
     const ModelConfig& c = config_;
-    const std::int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
     const std::string attn = prefix + "self_attn.", mlp = prefix + "mlp.";
-    QF_TRY(vector(prefix + "input_layernorm.weight", c.hidden, l.attention_norm));
-    QF_TRY(vector(prefix + "post_attention_layernorm.weight", c.hidden, l.ffn_norm));
+    QF_TRY(norm(prefix + "input_layernorm", l.attention_norm));
+    QF_TRY(norm(prefix + "post_attention_layernorm", l.ffn_norm));
     if (c.fused_qkv) {
-      QF_TRY(linear(attn + "qkv_proj", q + 2 * kv, c.hidden, c.qkv_bias, l.qkv));
+      QF_TRY(linear(attn + "qkv_proj", c.qkv_bias, l.qkv));
     } else {
-      QF_TRY(linear(attn + "q_proj", q, c.hidden, c.qkv_bias, l.q));
-      QF_TRY(linear(attn + "k_proj", kv, c.hidden, c.qkv_bias, l.k));
-      QF_TRY(linear(attn + "v_proj", kv, c.hidden, c.qkv_bias, l.v));
+      QF_TRY(linear(attn + "q_proj", c.qkv_bias, l.q));
+      QF_TRY(linear(attn + "k_proj", c.qkv_bias, l.k));
+      QF_TRY(linear(attn + "v_proj", c.qkv_bias, l.v));
     }
     if (c.qk_norm) {
-      QF_TRY(vector(attn + "q_norm.weight", c.head_dim, l.q_norm));
-      QF_TRY(vector(attn + "k_norm.weight", c.head_dim, l.k_norm));
+      QF_TRY(norm(attn + "q_norm", l.q_norm));
+      QF_TRY(norm(attn + "k_norm", l.k_norm));
     }
-    QF_TRY(linear(attn + "o_proj", c.hidden, q, c.o_bias, l.o));
+    QF_TRY(linear(attn + "o_proj", c.o_bias, l.o));
     if (c.fused_gate_up) {
-      QF_TRY(linear(mlp + "gate_up_proj", 2 * c.ffn, c.hidden, c.mlp_bias, l.gate_up));
+      QF_TRY(linear(mlp + "gate_up_proj", c.mlp_bias, l.gate_up));
     } else {
-      QF_TRY(linear(mlp + "gate_proj", c.ffn, c.hidden, c.mlp_bias, l.gate));
-      QF_TRY(linear(mlp + "up_proj", c.ffn, c.hidden, c.mlp_bias, l.up));
+      QF_TRY(linear(mlp + "gate_proj", c.mlp_bias, l.gate));
+      QF_TRY(linear(mlp + "up_proj", c.mlp_bias, l.up));
     }
-    return linear(mlp + "down_proj", c.hidden, c.ffn, c.mlp_bias, l.down);
+    return linear(mlp + "down_proj", c.mlp_bias, l.down);
   }
 
-  Status linear(const std::string& name, std::int64_t n, std::int64_t k, bool bias, Linear& out) {
-    out.name = name;
-    if (io::is_quantized(file_, name)) {
-      QF_TRY(low_bit(name, n, k, out));
+  // Of a module that weights_of() names.
+  const WeightShape& shape_of(const std::string& module) const { return shapes_.at(module + ".weight"); }
+
+  Status norm(const std::string& module, Array<float>& out) {
+    return vector(module + ".weight", shape_of(module).columns, out);
+  }
+
+  // Rows are looked up one by one, so a low-bit embedding is expanded.
+  Status embedding(kernel::DenseWeight& out) {
+    const std::string module = "model.embed_tokens";
+    if (!io::is_quantized(file_, module)) return matrix(module, out);
+    QF_TRY_ASSIGN(const QuantizedMatrix w, low_bit(module));
+    return expand(w, out);
+  }
+
+  Status linear(const std::string& module, bool bias, Linear& out) {
+    out.name = module;
+    if (!io::is_quantized(file_, module)) {
+      QF_TRY(matrix(module, out.dense));
     } else {
-      QF_TRY(matrix(name + ".weight", n, k, out.dense));
+      QF_TRY_ASSIGN(const QuantizedMatrix w, low_bit(module));
+      if (options_.compute == Compute::packed) {
+        QF_TRY_ASSIGN(out.packed, kernel::prepack(w, {.parallel = options_.parallel}));
+        out.is_packed = true;
+      } else {
+        QF_TRY(expand(w, out.dense));
+      }
     }
-    if (bias) QF_TRY(vector(name + ".bias", n, out.bias));
+    if (bias) QF_TRY(vector(module + ".bias", shape_of(module).rows, out.bias));
     return {};
   }
 
@@ -122,8 +149,9 @@ class Loader {
     return {};
   }
 
-  Status matrix(const std::string& name, std::int64_t n, std::int64_t k, kernel::DenseWeight& out) {
-    const std::int64_t shape[] = {n, k};
+  Status matrix(const std::string& module, kernel::DenseWeight& out) {
+    const std::string name = module + ".weight";
+    const std::int64_t n = shape_of(module).rows, k = shape_of(module).columns, shape[] = {n, k};
     QF_TRY_ASSIGN(const io::TensorInfo* info, find(name, shape));
     QF_TRY_ASSIGN(out, kernel::DenseWeight::make(n, k));
     const std::int64_t blocks = (n + kRowsAtOnce - 1) / kRowsAtOnce;
@@ -147,35 +175,36 @@ class Loader {
     return {};
   }
 
-  Status low_bit(const std::string& name, std::int64_t n, std::int64_t k, Linear& out) {
+  Result<QuantizedMatrix> low_bit(const std::string& module) {
     if (!quantization_)
       return Status(Errc::bad_format,
-                    cat({file_.path(), ": module '", name,
+                    cat({file_.path(), ": module '", module,
                          "' is stored in few bits, but config.json has no 'quantization_config'"}));
-    QF_TRY(options_.progress.report({"load", name, done_, file_.tensors().size(), "tensors"}));
-    QF_TRY_ASSIGN(QuantizedMatrix w, io::read_quantized(file_, name, *quantization_));
+    QF_TRY(options_.progress.report({"load", module, done_, file_.tensors().size(), "tensors"}));
+    QF_TRY_ASSIGN(QuantizedMatrix w, io::read_quantized(file_, module, *quantization_));
+    const std::int64_t n = shape_of(module).rows, k = shape_of(module).columns;
     if (w.n() != n || w.k() != k)
       return Status(Errc::bad_format,
-                    cat({file_.path(), ": module '", name, "' has shape [", num(w.n()), ", ", num(w.k()),
+                    cat({file_.path(), ": module '", module, "' has shape [", num(w.n()), ", ", num(w.k()),
                          "], expected [", num(n), ", ", num(k), "] from the configuration"}));
     for (const char* part :
          {".weight_packed", ".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx"})
-      if (const io::TensorInfo* info = file_.find(name + part)) {
+      if (const io::TensorInfo* info = file_.find(module + part)) {
         used_.insert(info->name);
         file_.release(*info);
         ++done_;
       }
-    if (options_.compute == Compute::packed) {
-      QF_TRY_ASSIGN(out.packed, kernel::prepack(w, {.parallel = options_.parallel}));
-      out.is_packed = true;
-      return {};
-    }
-    QF_TRY_ASSIGN(out.dense, kernel::DenseWeight::make(n, k));
+    return w;
+  }
+
+  static Status expand(const QuantizedMatrix& w, kernel::DenseWeight& out) {
+    const std::int64_t n = w.n(), k = w.k();
+    QF_TRY_ASSIGN(out, kernel::DenseWeight::make(n, k));
     QF_TRY_ASSIGN(Array<float> rows, Array<float>::make(static_cast<std::size_t>(kRowsAtOnce * k)));
     for (std::int64_t first = 0; first < n; first += kRowsAtOnce) {
       const std::int64_t count = std::min(kRowsAtOnce, n - first);
       for (std::int64_t r = 0; r < count; ++r) w.dequantize_row(first + r, rows.data() + r * k);
-      out.dense.fill(first, {rows.data(), {count, k}});
+      out.fill(first, {rows.data(), {count, k}});
     }
     return {};
   }
@@ -216,6 +245,7 @@ class Loader {
   const ModelConfig& config_;
   const io::QuantizationConfig* quantization_;  // null: the model isn't quantized
   const LoadOptions& options_;
+  std::unordered_map<std::string, WeightShape> shapes_;  // by the tensor's name
   std::unordered_set<std::string> used_;
   std::uint64_t done_ = 0;
 };

@@ -47,10 +47,11 @@ QuantizedMatrix quantize(const std::vector<float>& values, std::int64_t n, std::
   return q;
 }
 
-// A golden model with its decoder linears in few bits (packed/) and the same values as floats (float/).
+// A golden model with its decoder linears, and the embedding if asked, in few bits (packed/) and the same values as
+// floats (float/).
 class LowBit {
  public:
-  LowBit(const std::string& name, const Scheme& scheme) {
+  LowBit(const std::string& name, const Scheme& scheme, bool embedding = false) {
     static int count = 0;
     path_ = (fs::temp_directory_path() /
              ("qf-packed-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++)))
@@ -65,7 +66,7 @@ class LowBit {
       std::vector<float> values(info.elements);
       REQUIRE((*file)->read_f32(info, 0, values).ok());
       const std::string module = info.name.substr(0, info.name.rfind('.'));
-      if (info.name.ends_with("_proj.weight")) {
+      if (info.name.ends_with("_proj.weight") || (embedding && module == "model.embed_tokens")) {
         const std::int64_t n = info.shape[0], k = info.shape[1];
         const QuantizedMatrix q = quantize(values, n, k, scheme);
         for (std::int64_t r = 0; r < n; ++r) q.dequantize_row(r, values.data() + r * k);
@@ -99,6 +100,7 @@ class LowBit {
     qf::io::QuantizationConfig quantization;
     qf::io::QuantizationGroup group;
     group.targets = {"Linear"};
+    if (embedding) group.targets.push_back("model.embed_tokens");
     group.scheme = scheme;
     quantization.groups = {group};
     quantization.ignore = {"lm_head"};
@@ -138,6 +140,17 @@ TEST_CASE("low-bit weights give the logits of their float values") {
         CHECK(run(*load(model.packed(), {.parallel = pool.parallel_for()}), want.ids, 100) == whole);
       }
     }
+}
+
+TEST_CASE("a low-bit embedding is expanded, and serves a tied head too") {
+  for (const char* name : {"llama2", "smollm2"}) {
+    CAPTURE(name);
+    const LowBit model(name, {.bits = 8, .group = 12}, true);
+    const Expected want = expected(golden(name));
+    const std::vector<float> floats = run(*load(model.floats()), want.ids, 100);
+    CHECK(run(*load(model.packed(), {.compute = Compute::f32}), want.ids, 100) == floats);
+    CHECK(relative_error(run(*load(model.packed()), want.ids, 100), floats) < 1e-5);
+  }
 }
 
 TEST_CASE("low-bit weights without their configuration are refused") {
