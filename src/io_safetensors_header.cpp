@@ -183,7 +183,7 @@ class HeaderBuilder {
     if (!bytes.ok()) return fail({"tensor ", printable(name_), ": ", bytes.status().text()});
     if (offsets_[1] - offsets_[0] != *bytes)
       return fail({"tensor ", printable(name_), ": ", num(offsets_[1] - offsets_[0]), " bytes stored, ",
-                   num(*bytes), " expected from shape ", shape_text(), " ", dtype_name(type_)});
+                   num(*bytes), " expected from shape ", shape_text(shape_), " ", dtype_name(type_)});
     TensorInfo info;
     info.name = name_;
     info.type = dtype_name(type_);
@@ -193,12 +193,6 @@ class HeaderBuilder {
     out_.tensors.push_back(std::move(info));
     out_.begin.push_back(offsets_[0]);
     return true;
-  }
-
-  std::string shape_text() const {
-    std::string text = "[";
-    for (std::size_t i = 0; i < shape_.size(); ++i) text += (i ? ", " : "") + num(shape_[i]);
-    return text + "]";
   }
 
   SafetensorsHeader& out_;

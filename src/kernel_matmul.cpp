@@ -89,6 +89,11 @@ struct Scratch {
 
 }  // namespace
 
+Status check_environment() {
+  QF_TRY(check_max_isa());
+  return forced().status;
+}
+
 Result<const Kernel*> choose_kernel(const PackedWeight& w, std::int64_t m, const MatmulOptions& options) {
   if (options.kernel) {
     const std::string why = misfit(*options.kernel, w, m);
@@ -96,8 +101,7 @@ Result<const Kernel*> choose_kernel(const PackedWeight& w, std::int64_t m, const
       return Status(Errc::invalid_argument, cat({"kernel ", options.kernel->name, " doesn't fit: ", why}));
     return options.kernel;
   }
-  QF_TRY(check_max_isa());
-  QF_TRY(forced().status);
+  QF_TRY(check_environment());
   for (const Kernel* kernel : forced().kernels)
     if (misfit(*kernel, w, m).empty()) return kernel;
   for (const Kernel* kernel : kernels())

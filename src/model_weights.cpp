@@ -15,12 +15,6 @@ namespace {
 
 constexpr std::int64_t kRowsAtOnce = 64;  // a multiple of the 16 rows of a panel
 
-std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + num(shape[i]);
-  return text + "]";
-}
-
 // Whether every bit pattern is a finite number: the sum of |x| * 0 is 0 exactly then.
 bool all_finite(const float* x, std::int64_t n) {
   float sum = 0;

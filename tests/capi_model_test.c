@@ -1,7 +1,10 @@
 /* The C face from C99: tokenizers, models, sequences, generating, and quantizing a checkpoint. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "capi_check.h"
 
@@ -191,6 +194,16 @@ static int32_t count_events(const qf_progress_event* event, void* user) {
   return --*(int*)user == 0;
 }
 
+static void remove_folder(const char* path) {
+  DIR* folder = opendir(path);
+  struct dirent* entry;
+  CHECK(folder);
+  while ((entry = readdir(folder)))
+    if (entry->d_name[0] != '.') unlinkat(dirfd(folder), entry->d_name, 0);
+  closedir(folder);
+  CHECK(rmdir(path) == 0);
+}
+
 static void test_convert(void) {
   qf_convert_options options = QF_CONVERT_OPTIONS_INIT;
   qf_scheme scheme = QF_SCHEME_INIT;
@@ -228,6 +241,7 @@ static void test_convert(void) {
           "options.recipe");
   REFUSED(qf_quantize_checkpoint("no/such/model", out, NULL, &error), QF_ERR_NOT_FOUND, "no/such/model");
   REFUSED(qf_quantize_checkpoint(NULL, out, NULL, &error), QF_ERR_INVALID_ARGUMENT, "input is NULL");
+  remove_folder(out);
 }
 
 int main(void) {

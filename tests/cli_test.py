@@ -208,6 +208,9 @@ class Results(Case):
         self.assertTrue(any(k["used_for_rows"] for k in data["kernels"]))
         narrow = json.loads(qf("kernels", "--json", env={**os.environ, "QF_MAX_ISA": "none"}).stdout)
         self.assertTrue(all(k["isa"] == narrow["isa"] for k in narrow["kernels"] if k["runs_here"]))
+        wrong = qf("kernels", env={**os.environ, "QF_MAX_ISA": "sse9"})
+        self.assertNotEqual(wrong.returncode, 0)
+        self.assertIn("QF_MAX_ISA is 'sse9', expected none|avx2|", wrong.stderr)
 
     def test_quantize_then_judge_and_run(self):
         out = self.folder / "w4"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "qf/io/safetensors_writer.hpp"
+#include "qf/quant/recipe.hpp"
 #include "tests/io_files.hpp"
 
 namespace quant_test {
@@ -22,6 +23,15 @@ inline std::vector<float> random_floats(std::int64_t count, unsigned seed) {
   std::vector<float> values(static_cast<std::size_t>(count));
   for (float& x : values) x = normal(random);
   return values;
+}
+
+// Round to nearest, 4 bits, groups of 32.
+inline qf::quant::Recipe w4() {
+  return std::move(*qf::quant::default_recipe("rtn", {.bits = 4, .group = 32}));
+}
+
+inline bool exists(const std::string& path) {
+  return std::filesystem::exists(path);
 }
 
 inline constexpr const char* kConfig =

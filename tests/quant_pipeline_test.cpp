@@ -16,19 +16,11 @@ using namespace quant_test;
 
 namespace {
 
-Recipe w4() {
-  return std::move(*default_recipe("rtn", {.bits = 4, .group = 32}));
-}
-
 Recipe recipe_of(const std::string& rules) {
   auto recipe = Recipe::parse("{\"version\": 1, \"rules\": [" + rules + "]}", "r.json");
   INFO(recipe.status().text());
   REQUIRE(recipe.ok());
   return std::move(*recipe);
-}
-
-bool exists(const std::string& path) {
-  return std::filesystem::exists(path);
 }
 
 void run_threads(void*, std::int64_t count, void (*body)(void*, std::int64_t), void* context) {

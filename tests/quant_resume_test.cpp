@@ -22,14 +22,6 @@ using namespace quant_test;
 
 namespace {
 
-Recipe w4() {
-  return std::move(*default_recipe("rtn", {.bits = 4, .group = 32}));
-}
-
-bool exists(const std::string& path) {
-  return std::filesystem::exists(path);
-}
-
 // Runs `body` in a child; its exit status.
 int in_child(const std::function<int()>& body) {
   const pid_t child = ::fork();

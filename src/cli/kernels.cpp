@@ -54,6 +54,7 @@ std::string used_for(const kernel::Kernel& wanted, kernel::IsaMask cpu) {
 }
 
 Result<Verdict> list(Session& session, bool as_json) {
+  QF_TRY(kernel::check_environment());
   const kernel::IsaMask cpu = kernel::cpu_isa();
   OrderedJson rows = OrderedJson::array();
   std::vector<std::vector<std::string>> text{

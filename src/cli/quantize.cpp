@@ -18,11 +18,6 @@ struct Options {
   bool symmetric = false, dry_run = false, overwrite = false, restart = false, as_json = false;
 };
 
-// Methods that look at activations; none of those that this version has does.
-bool needs_calibration(std::string_view) {
-  return false;
-}
-
 Result<quant::Recipe> recipe_of(const Options& o) {
   if (!o.recipe.empty()) {
     QF_TRY_ASSIGN(const std::string text, io::read_file(o.recipe, std::uint64_t{1} << 20));
@@ -36,10 +31,6 @@ Result<quant::Recipe> recipe_of(const Options& o) {
   scheme.zero = o.symmetric ? ZeroKind::symmetric : ZeroKind::integer;
   scheme.scale = o.scale == "f16" ? DType::f16 : o.scale == "bf16" ? DType::bf16 : DType::f32;
   return quant::default_recipe(o.method, scheme);
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 std::string action_text(const quant::TensorPlan& plan) {
@@ -141,7 +132,7 @@ Result<Verdict> show_report(Session& session, const Options& o, const quant::Pip
 Result<Verdict> quantize(Session& session, const Options& o) {
   QF_TRY_ASSIGN(const auto recipe, recipe_of(o));
   QF_TRY(quant::check_available(recipe));
-  if (!o.calibration.empty() && o.recipe.empty() && !needs_calibration(o.method))
+  if (!o.calibration.empty() && o.recipe.empty())
     session.note(fmt::format("method '{}' needs no calibration, {} is not read", o.method, o.calibration));
   quant::PipelineOptions options;
   options.parallel = session.parallel();

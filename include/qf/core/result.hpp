@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -162,6 +163,12 @@ std::string num(Int value) {
   char digits[24];
   auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
   return std::string(digits, end);
+}
+// A shape as errors show it: "[2, 3]".
+inline std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += cat({i ? ", " : "", num(shape[i])});
+  return text + "]";
 }
 
 // Strings from files, made fit to be shown: control bytes and broken UTF-8 become \xNN, long ones end in

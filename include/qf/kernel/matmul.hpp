@@ -70,6 +70,9 @@ const Kernel* find_kernel(std::string_view name);
 IsaMask cpu_isa();
 std::string isa_name(IsaMask mask);  // "avx2+avx512"; "scalar" for 0
 
+// Errors: QF_MAX_ISA or QF_FORCE_KERNEL holds a name that isn't known.
+Status check_environment();
+
 // The kernel that matmul() would run: options.kernel if given; else a kernel named in the environment
 // variable QF_FORCE_KERNEL (names, separated by commas; read at first use) that fits; else the first row of
 // the table that fits, where Accuracy::exact admits exact kernels only and Accuracy::fast all. To fit is to
