@@ -4,21 +4,70 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "qf/core/buffer.hpp"
+#include "qf/core/parallel.hpp"
 #include "qf/kernel/abi.hpp"
 
 namespace qf::bench {
 
-// Reads all of `bytes` (a multiple of 1024, 64-byte aligned) in 4 streams with the widest loads of `isa`.
-// Returns a value that depends on every byte.
-std::uint64_t read_all(std::span<const std::byte> bytes, kernel::IsaMask isa);
+// A way to read memory in 4 streams, a quarter of the bytes apart.
+struct ReadLoop {
+  const char* name;
+  kernel::IsaMask isa;
+  // Reads 4 streams of `stride` bytes (a multiple of 64), 64-byte aligned; the result depends on every byte.
+  std::uint64_t (*run)(const std::byte* bytes, std::int64_t stride);
+};
+std::span<const ReadLoop> read_loops();
 
-// Multiplies as fast as the core can for `rounds` rounds; returns how many operations (2 a multiply-add) that
-// was. Floats with the vectors of `isa`, or 8-bit integers if `integers`; 0 if this build has no such loop.
-std::int64_t multiply_f32(std::int64_t rounds, kernel::IsaMask isa);
-std::int64_t multiply_i8(std::int64_t rounds, kernel::IsaMask isa);
+// What multiplications a peak is of.
+enum class Numbers : std::uint8_t { f32, i8 };
+
+// A loop of multiplications in registers alone.
+struct PeakLoop {
+  const char* name;
+  Numbers numbers;
+  kernel::IsaMask isa;
+  std::int64_t operations;  // of a round: 2 a multiply-add
+  void (*run)(std::int64_t rounds);
+};
+// Fastest last among those of the same numbers.
+std::span<const PeakLoop> peak_loops();
+// The fastest that `isa` has, which this CPU must have too; nullptr if there is none.
+const PeakLoop* peak_loop(Numbers numbers, kernel::IsaMask isa);
 
 // Size of the last cache, 32 MiB if the system doesn't say.
 std::size_t last_cache_bytes();
+
+// The limits of `threads` threads together. Memory: more than 4 last caches, once in pages of the usual size
+// and once in huge ones (if the system gives any). The constructor tries every way of reading in turns and
+// keeps the one with the best median.
+class Limits {
+ public:
+  Limits(int threads, ParallelFor parallel);
+  int threads() const { return threads_; }
+
+  struct Read {
+    std::string name;
+    double gb_s, wall_gb_s;  // medians, by the stopwatch and by the wall
+  };
+  const std::vector<Read>& reads() const { return reads_; }
+  const Read& best_read() const { return reads_[best_]; }
+
+  double read_gb_s();  // now, by the best way
+  double peak_gop_s(const PeakLoop& loop);
+
+ private:
+  void read(std::size_t way);
+  int threads_;
+  ParallelFor parallel_;
+  std::vector<Read> reads_;
+  std::vector<std::pair<const ReadLoop*, const std::byte*>> ways_;
+  Array<std::byte> normal_, huge_;
+  std::size_t part_ = 0, best_ = 0;
+  volatile std::uint64_t sink_ = 0;
+};
 
 }  // namespace qf::bench
