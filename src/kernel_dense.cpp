@@ -1,55 +1,214 @@
+// Float matrices from tiles: how n and m are cut, and when 2-byte weights become f32 before they are used.
 #include "qf/kernel/dense.hpp"
 
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/dense_ops.hpp"
-#include "qf/kernel/matmul.hpp"
+#include "src/kernel_stored.hpp"
 
 namespace qf::kernel {
 namespace {
 
+using detail::dense_ops;
 using detail::DenseOps;
 using detail::kPanel;
 using detail::kTileRows;
+using detail::Stored;
+using detail::Sum;
+using detail::TileArgs;
 
-const DenseOps& ops() {
-#if QF_X86
-  static const bool wide = (cpu_isa() & isa::avx2) != 0;
-  if (wide) return detail::kDenseAvx2;
-#endif
-  return detail::kDenseGeneric;
-}
-
+constexpr std::int64_t kChain = 128;    // columns that a sum in f32 runs over before it is added to the total
 constexpr std::int64_t kRowBlock = 96;  // rows of x that stay in the second-level cache
+constexpr int kStreams = 4;             // panels that one row of x reads at once, far apart in memory
 
-std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
+std::int64_t panels_for(std::int64_t n) {
+  return (n + kPanel - 1) / kPanel;
 }
+
+template <class T>
+void round_panel(const float* from, std::int64_t count, std::byte* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T value(from[i]);
+    std::memcpy(to + i * static_cast<std::int64_t>(sizeof value), &value, sizeof value);
+  }
+}
+
+template <class T>
+void copy_strided(const std::byte* from, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, from + i * kPanel * static_cast<std::int64_t>(sizeof value), sizeof value);
+    to[i] = static_cast<float>(value);
+  }
+}
+
+struct Product {
+  const DenseOps& op;
+  MatrixView<const float> x;
+  const DenseWeight& w;
+  MatrixView<float> y;
+  std::span<const float> bias;
+  Stored stored;
+  std::int64_t element_bytes;
+
+  int columns(std::int64_t panel) const {
+    return static_cast<int>(std::min<std::int64_t>(kPanel, w.n() - panel * kPanel));
+  }
+  const std::byte* at(std::int64_t panel, std::int64_t column) const {
+    return w.panel(panel) + column * kPanel * element_bytes;
+  }
+
+  // One row of x and `count` panels, `apart` panels from each other.
+  void row(std::int64_t panel, int count, std::int64_t apart) const {
+    TileArgs t{1,
+               count,
+               0,
+               nullptr,
+               0,
+               nullptr,
+               kPanel,
+               apart * w.k() * kPanel,
+               y.data + panel * kPanel,
+               0,
+               apart * kPanel,
+               columns(panel + (count - 1) * apart),
+               Sum::set};
+    for (std::int64_t c = 0; c < w.k(); c += kChain) {
+      t.k = std::min(kChain, w.k() - c);
+      t.x = x.data + c;
+      t.w = at(panel, c);
+      op.tile[stored](t);
+      t.sum = Sum::add;
+    }
+  }
+
+  // All panels of [begin, end) for one row of x: a quarter of them apart, so that each stream goes on into its
+  // next panel and what was asked ahead is used.
+  void row_range(std::int64_t begin, std::int64_t end) const {
+    const std::int64_t apart = (end - begin) / kStreams;
+    for (std::int64_t i = 0; i < apart; ++i) row(begin + i, kStreams, apart);
+    for (std::int64_t p = begin + apart * kStreams; p < end; ++p) row(p, 1, 0);
+  }
+
+  // Rows [first, last) of x with `count` adjacent panels.
+  void rows(std::int64_t first, std::int64_t last, std::int64_t panel, int count) const {
+    alignas(64) float wide[4 * kPanel * kChain];
+    TileArgs t{0,       count, 0,       nullptr,     x.stride[0], nullptr,
+               kPanel,  0,     nullptr, y.stride[0], kPanel,      columns(panel + count - 1),
+               Sum::set};
+    // Worth it as soon as several tiles use what was widened.
+    const bool widen = stored != detail::kF32 && last - first > 2 * kTileRows;
+    for (std::int64_t c = 0; c < w.k(); c += kChain) {
+      t.k = std::min(kChain, w.k() - c);
+      t.w = at(panel, c);
+      t.w_panel = w.k() * kPanel;
+      if (widen) {
+        for (int p = 0; p < count; ++p)
+          op.widen[stored](at(panel + p, c), t.k * kPanel, wide + p * kPanel * kChain);
+        t.w = wide;
+        t.w_panel = kPanel * kChain;
+      }
+      for (std::int64_t r = first; r < last; r += kTileRows) {
+        t.rows = static_cast<int>(std::min<std::int64_t>(kTileRows, last - r));
+        t.x = x.row(r) + c;
+        t.y = y.row(r) + panel * kPanel;
+        op.tile[widen ? detail::kF32 : stored](t);
+      }
+      t.sum = Sum::add;
+    }
+  }
+
+  void add_bias(std::int64_t first, std::int64_t last, std::int64_t begin, std::int64_t end) const {
+    if (bias.empty()) return;
+    const std::int64_t from = begin * kPanel, count = std::min(w.n(), end * kPanel) - from;
+    for (std::int64_t r = first; r < last; ++r) op.add(y.row(r) + from, bias.data() + from, count);
+  }
+
+  void run(const ParallelFor& parallel) const {
+    const std::int64_t m = x.shape[0], panels = panels_for(w.n()), threads = std::max(1, parallel.threads);
+    const int group = m == 1 ? kStreams : op.panels;
+    // A call costs some microseconds on another thread: below that much work it stays here.
+    constexpr double kWorkOfTask = 1 << 18;  // multiplications
+    const double work = static_cast<double>(m) * static_cast<double>(w.n()) * static_cast<double>(w.k());
+    const std::int64_t wanted =
+        threads == 1
+            ? 1
+            : std::clamp<std::int64_t>(static_cast<std::int64_t>(work / kWorkOfTask), 1, 4 * threads);
+    const std::int64_t groups = (panels + group - 1) / group, blocks = (m + kRowBlock - 1) / kRowBlock;
+    const std::int64_t cuts = std::max<std::int64_t>(1, wanted / blocks);
+    const std::int64_t step = (groups + cuts - 1) / cuts * group, steps = (panels + step - 1) / step;
+    parallel_for(parallel, wanted == 1 ? 1 : blocks * steps, [&](std::int64_t task) {
+      const std::int64_t first = task / steps * kRowBlock,
+                         last = wanted == 1 ? m : std::min(m, first + kRowBlock);
+      const std::int64_t begin = task % steps * step, end = std::min(panels, begin + step);
+      if (m == 1) {
+        row_range(begin, end);
+      } else {
+        for (std::int64_t r = first; r < last; r += kRowBlock)
+          for (std::int64_t p = begin; p < end; p += group)
+            rows(r, std::min(last, r + kRowBlock), p,
+                 static_cast<int>(std::min<std::int64_t>(group, end - p)));
+      }
+      add_bias(first, last, begin, end);
+    });
+  }
+};
 
 }  // namespace
 
-Result<DenseWeight> DenseWeight::make(std::int64_t n, std::int64_t k) {
+Result<DenseWeight> DenseWeight::make(std::int64_t n, std::int64_t k, DType type) {
+  if (!detail::stored_as(type))
+    return Status(Errc::invalid_argument,
+                  cat({"a float matrix of ", dtype_name(type), ", expected F32, F16 or BF16"}));
   std::int64_t size = 0;
-  if (n < 0 || k < 0 || n > INT64_MAX - kPanel || __builtin_mul_overflow(round_up(n, kPanel), k, &size))
+  if (n < 0 || k < 0 || n > INT64_MAX - kPanel || __builtin_mul_overflow(panels_for(n) * kPanel, k, &size) ||
+      __builtin_mul_overflow(size, dtype_bits(type) / 8, &size))
     return Status(Errc::invalid_argument, cat({"a float matrix of ", num(n), " x ", num(k)}));
   DenseWeight w;
-  w.n_ = n, w.k_ = k;
-  QF_TRY_ASSIGN(w.panels_, Array<float>::make(static_cast<std::size_t>(size)));
+  w.n_ = n, w.k_ = k, w.type_ = type;
+  QF_TRY_ASSIGN(w.panels_, Array<std::byte>::make(static_cast<std::size_t>(size)));
   return w;
 }
 
 void DenseWeight::fill(std::int64_t first, MatrixView<const float> rows) {
   QF_ASSERT(first % kPanel == 0 && first + rows.shape[0] <= n_ && rows.shape[1] == k_);
-  for (std::int64_t r = 0; r < rows.shape[0]; r += kPanel)
-    ops().pack(rows.row(r), rows.stride[0],
-               static_cast<int>(std::min<std::int64_t>(kPanel, rows.shape[0] - r)), k_,
-               panels_.data() + (first + r) * k_);
+  constexpr std::int64_t kPart = 64;
+  static constexpr float kZeros[kPart] = {};
+  const std::int64_t bytes = dtype_bits(type_) / 8;
+  float part[kPart * kPanel];
+  for (std::int64_t r = 0; r < rows.shape[0]; r += kPanel) {
+    std::byte* to = panels_.data() + (first + r) / kPanel * panel_bytes();
+    for (std::int64_t c = 0; c < k_; c += kPart) {
+      const std::int64_t count = std::min(kPart, k_ - c);
+      const void* from[kPanel];
+      for (int i = 0; i < kPanel; ++i) from[i] = r + i < rows.shape[0] ? rows.row(r + i) + c : kZeros;
+      dense_ops().pack[detail::kF32](from, count, part);
+      std::byte* out = to + c * kPanel * bytes;
+      switch (type_) {
+        case DType::f16:
+          round_panel<f16>(part, count * kPanel, out);
+          break;
+        case DType::bf16:
+          round_panel<bf16>(part, count * kPanel, out);
+          break;
+        default:
+          std::memcpy(out, part, static_cast<std::size_t>(count * kPanel) * sizeof(float));
+      }
+    }
+  }
 }
 
 void DenseWeight::copy_row(std::int64_t i, float* out) const {
-  const float* p = panel(i / kPanel) + i % kPanel;
-  for (std::int64_t c = 0; c < k_; ++c) out[c] = p[c * kPanel];
+  const std::byte* from = panel(i / kPanel) + i % kPanel * (dtype_bits(type_) / 8);
+  switch (type_) {
+    case DType::f16:
+      return copy_strided<f16>(from, k_, out);
+    case DType::bf16:
+      return copy_strided<bf16>(from, k_, out);
+    default:
+      return copy_strided<float>(from, k_, out);
+  }
 }
 
 Status dense_matmul(MatrixView<const float> x, const DenseWeight& w, MatrixView<float> y,
@@ -61,144 +220,13 @@ Status dense_matmul(MatrixView<const float> x, const DenseWeight& w, MatrixView<
                                                num(n), ", ", num(k), "] into y [", num(y.shape[0]), ", ",
                                                num(y.shape[1]), "] with ", num(bias.size()), " biases"}));
   if (m == 0 || n == 0) return {};
-  const std::int64_t panels = round_up(n, kPanel) / kPanel;
-  const std::int64_t threads = std::max(1, parallel.threads);
-  const std::int64_t least = m == 1 ? 4 : 8;  // panels a task: enough to pay for handing it out
-  const std::int64_t step =
-      threads == 1 ? panels : std::max(least, round_up((panels + 4 * threads - 1) / (4 * threads), 4));
-  const DenseOps& op = ops();
-  parallel_for(parallel, (panels + step - 1) / step, [&](std::int64_t task) {
-    const std::int64_t begin = task * step, end = std::min(panels, begin + step);
-    if (m == 1) {
-      for (std::int64_t p = begin; p < end; p += 4) {
-        const int count = static_cast<int>(std::min<std::int64_t>(4, end - p));
-        alignas(64) float out[4 * kPanel];
-        op.row(k, x.data, w.panel(p), k * kPanel, count, out);
-        const std::int64_t c0 = p * kPanel, valid = std::min<std::int64_t>(count * kPanel, n - c0);
-        if (bias.empty())
-          std::memcpy(y.data + c0, out, static_cast<std::size_t>(valid) * sizeof(float));
-        else
-          for (std::int64_t c = 0; c < valid; ++c)
-            y.data[c0 + c] = out[c] + bias[static_cast<std::size_t>(c0 + c)];
-      }
-      return;
-    }
-    for (std::int64_t block = 0; block < m; block += kRowBlock) {
-      const std::int64_t block_end = std::min(m, block + kRowBlock);
-      for (std::int64_t p = begin; p < end; ++p) {
-        const std::int64_t c0 = p * kPanel;
-        const int columns = static_cast<int>(std::min<std::int64_t>(kPanel, n - c0));
-        for (std::int64_t r = block; r < block_end; r += kTileRows) {
-          const int rows = static_cast<int>(std::min<std::int64_t>(kTileRows, block_end - r));
-          float* out = y.row(r) + c0;
-          op.tile(rows, k, x.row(r), x.stride[0], w.panel(p), kPanel, out, y.stride[0], columns);
-          if (bias.empty()) continue;
-          for (int i = 0; i < rows; ++i)
-            for (int c = 0; c < columns; ++c)
-              out[i * y.stride[0] + c] += bias[static_cast<std::size_t>(c0 + c)];
-        }
-      }
-    }
-  });
-  return {};
-}
-
-namespace {
-
-// One task: the query heads of one KV head for a run of tokens. Rows of its matrices go by token, then head.
-struct AttentionTask {
-  const AttentionArgs& a;
-  std::int64_t head, first, count;  // KV head, tokens [first, first + count)
-  float* scratch;
-
-  static std::int64_t padded_dim(const AttentionArgs& a) { return round_up(a.head_dim, kPanel); }
-  static std::size_t scratch_size(const AttentionArgs& a, std::int64_t rows, std::int64_t keys) {
-    const std::int64_t d = padded_dim(a);
-    return static_cast<std::size_t>(2 * rows * d + rows * keys + d * kPanel +
-                                    (a.head_dim % kPanel ? keys * kPanel : 0));
+  if (k == 0) {
+    for (std::int64_t r = 0; r < m; ++r)
+      for (std::int64_t c = 0; c < n; ++c) y.row(r)[c] = bias.empty() ? 0 : bias[static_cast<std::size_t>(c)];
+    return {};
   }
-
-  void run() const {
-    const DenseOps& op = ops();
-    const std::int64_t group = a.heads / a.kv_heads, rows = count * group, d = a.head_dim, pd = padded_dim(a);
-    const std::int64_t pos0 = a.position + first, end = pos0 + count;
-    const std::int64_t oldest = a.window ? std::max<std::int64_t>(0, pos0 - a.window + 1) : 0;
-    // Starting at a multiple of 16 gives every key the same lane of the sums whatever the split.
-    const std::int64_t start = oldest / kPanel * kPanel, keys = round_up(end - start, kPanel);
-    float *q = scratch, *out = q + rows * pd, *panel = out + rows * pd, *scores = panel + pd * kPanel,
-          *tail = scores + rows * keys;
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const float* from = a.q.row(first + r / group) + (head * group + r % group) * d;
-      for (std::int64_t c = 0; c < d; ++c) q[r * pd + c] = from[c] * a.scale;
-    }
-    const auto h = static_cast<std::size_t>(head);
-    const std::int64_t ks = a.key_stride[h], vs = a.value_stride[h];
-    const auto last_of = [&](std::int64_t r) { return pos0 + r / group; };  // newest key row r sees
-    const auto first_of = [&](std::int64_t r) {
-      return a.window ? std::max<std::int64_t>(0, last_of(r) - a.window + 1) : 0;
-    };
-    for (std::int64_t j = 0; j < keys; j += kPanel) {
-      op.pack(a.keys[h] + (start + j) * ks, ks,
-              static_cast<int>(std::min<std::int64_t>(kPanel, end - start - j)), d, panel);
-      for (std::int64_t r = 0; r < rows; r += kTileRows) {
-        const std::int64_t n = std::min<std::int64_t>(kTileRows, rows - r);
-        if (start + j > last_of(r + n - 1) || start + j + kPanel <= first_of(r)) continue;
-        op.tile(static_cast<int>(n), d, q + r * pd, pd, panel, kPanel, scores + r * keys + j, keys, kPanel);
-      }
-    }
-    if (d % kPanel)  // the last columns of the values, widened so that tile() may read 16
-      for (std::int64_t j = 0; j < end - start; ++j)
-        for (std::int64_t c = 0; c < kPanel; ++c)
-          tail[j * kPanel + c] =
-              c < d % kPanel ? a.values[h][(start + j) * vs + d / kPanel * kPanel + c] : 0.0f;
-    for (std::int64_t r0 = 0; r0 < rows; r0 += kTileRows) {
-      const std::int64_t n = std::min<std::int64_t>(kTileRows, rows - r0);
-      const std::int64_t lo = (first_of(r0) - start) / 8 * 8, hi = last_of(r0 + n - 1) + 1 - start;
-      float sum[kTileRows];
-      for (std::int64_t r = 0; r < n; ++r)
-        sum[r] = op.softmax(scores + (r0 + r) * keys + lo, round_up(hi - lo, 8),
-                            first_of(r0 + r) - start - lo, last_of(r0 + r) + 1 - start - lo);
-      for (std::int64_t c = 0; c < d; c += kPanel) {
-        const bool whole = c + kPanel <= d;
-        op.tile(static_cast<int>(n), hi - lo, scores + r0 * keys + lo, keys,
-                whole ? a.values[h] + (start + lo) * vs + c : tail + lo * kPanel, whole ? vs : kPanel,
-                out + r0 * pd + c, pd, kPanel);
-      }
-      for (std::int64_t r = 0; r < n; ++r) {
-        float* to = a.out.row(first + (r0 + r) / group) + (head * group + (r0 + r) % group) * d;
-        const float inverse = 1.0f / sum[r];
-        for (std::int64_t c = 0; c < d; ++c) to[c] = out[(r0 + r) * pd + c] * inverse;
-      }
-    }
-  }
-};
-
-}  // namespace
-
-Status attention(const AttentionArgs& a, AttentionScratch& scratch, const ParallelFor& parallel) {
-  if (a.tokens == 0) return {};
-  const std::int64_t group = a.heads / a.kv_heads, reach = a.position + a.tokens;
-  // Enough rows to reuse a panel of keys, few enough that their scores stay in the second-level cache.
-  const std::int64_t rows_wanted = reach > 4096 ? 12 : 48;
-  const std::int64_t count = std::min(a.tokens, std::max<std::int64_t>(1, rows_wanted / group));
-  const std::int64_t blocks = (a.tokens + count - 1) / count, tasks = blocks * a.kv_heads;
-  const std::int64_t lanes = std::min<std::int64_t>(tasks, std::max(1, parallel.threads));
-  const std::int64_t span = a.window ? std::min(reach, a.window + count + kPanel) : reach;
-  const std::size_t each = AttentionTask::scratch_size(a, count * group, round_up(span, kPanel) + kPanel);
-  QF_TRY(scratch.reserve(each * static_cast<std::size_t>(lanes)));
-  parallel_for(parallel, lanes, [&](std::int64_t lane) {
-    for (std::int64_t t = lane; t < tasks; t += lanes) {
-      const std::int64_t first = t / a.kv_heads * count;
-      AttentionTask{a, t % a.kv_heads, first, std::min(count, a.tokens - first),
-                    scratch.data() + static_cast<std::size_t>(lane) * each}
-          .run();
-    }
-  });
+  Product{dense_ops(), x, w, y, bias, *detail::stored_as(w.type()), dtype_bits(w.type()) / 8}.run(parallel);
   return {};
-}
-
-void silu_mul(float* gate, const float* up, std::int64_t n) {
-  ops().silu_mul(gate, up, n);
 }
 
 }  // namespace qf::kernel

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <new>
 
+#include "qf/kernel/attention.hpp"
+#include "qf/kernel/small_ops.hpp"
 #include "qf/model/kv_f32.hpp"
 #include "src/model_folder.hpp"
 #include "src/model_rope.hpp"
@@ -17,18 +19,6 @@ using detail::Layer;
 using detail::Linear;
 
 constexpr std::int64_t kBlock = 512;  // tokens that go through a layer together
-
-// out [n] = x / sqrt(mean(x^2) + eps) * weight. Four partial sums in double, in a fixed order.
-void rms_norm(const float* x, const float* weight, std::int64_t n, double eps, float* out) {
-  double sum[4] = {};
-  std::int64_t i = 0;
-  for (; i + 4 <= n; i += 4)
-    for (int j = 0; j < 4; ++j) sum[j] += static_cast<double>(x[i + j]) * x[i + j];
-  for (; i < n; ++i) sum[0] += static_cast<double>(x[i]) * x[i];
-  const double mean = ((sum[0] + sum[1]) + (sum[2] + sum[3])) / static_cast<double>(n);
-  const float inverse = static_cast<float>(1 / std::sqrt(mean + eps));
-  for (i = 0; i < n; ++i) out[i] = x[i] * inverse * weight[i];
-}
 
 // Every buffer that forward() needs for up to `rows` tokens; kept between calls.
 struct Scratch {
@@ -43,10 +33,12 @@ class LlamaDecoder final : public Decoder {
       : config_(std::move(config)), weights_(std::move(weights)), options_(options) {
     short_rope_ = detail::rope_frequencies(config_, false);
     long_rope_ = detail::rope_frequencies(config_, true);
-    for (std::size_t h = 0; h < static_cast<std::size_t>(config_.kv_heads); ++h) {
+    for (std::int64_t h = 0; h < config_.kv_heads; ++h) {
       keys_.push_back(nullptr), values_.push_back(nullptr);
       key_stride_.push_back(0), value_stride_.push_back(0);
     }
+    for (const void*& keys : keys_) key_pages_.push_back(&keys);
+    for (const void*& values : values_) value_pages_.push_back(&values);
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -135,20 +127,14 @@ class LlamaDecoder final : public Decoder {
     });
   }
 
-  void norm_rows(const Array<float>& weight, std::int64_t first, std::int64_t end) {
+  // Rows [first, end): what a layer has added joins the hidden state, which is then normalized. One pass over
+  // memory and one meeting of the threads.
+  void add_and_norm(const Array<float>& weight, std::int64_t first, std::int64_t end, bool add) {
     const std::int64_t n = config_.hidden;
     for_rows(end - first, [&](std::int64_t r) {
-      rms_norm(scratch_.hidden.data() + (first + r) * n, weight.data(), n, config_.norm_eps,
-               scratch_.normed.data() + (first + r) * n);
-    });
-  }
-
-  void add_rows(std::int64_t rows) {
-    const std::int64_t n = config_.hidden;
-    for_rows(rows, [&](std::int64_t r) {
-      float* to = scratch_.hidden.data() + r * n;
-      const float* from = scratch_.added.data() + r * n;
-      for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+      float* hidden = scratch_.hidden.data() + (first + r) * n;
+      if (add) kernel::add(hidden, scratch_.added.data() + (first + r) * n, n);
+      kernel::rms_norm(hidden, weight.data(), n, config_.norm_eps, scratch_.normed.data() + (first + r) * n);
     });
   }
 
@@ -170,12 +156,8 @@ class LlamaDecoder final : public Decoder {
     const std::int64_t d = config_.head_dim, pairs = detail::rotary_dims(config_) / 2;
     const float *cosine = scratch_.cosine.data() + row * pairs, *sine = scratch_.sine.data() + row * pairs;
     for (std::int64_t h = 0; h < heads; ++h, x += d) {
-      if (!norm.empty()) rms_norm(x, norm.data(), d, config_.norm_eps, x);
-      for (std::int64_t i = 0; i < pairs; ++i) {
-        const float a = x[i], b = x[pairs + i];
-        x[i] = a * cosine[i] - b * sine[i];
-        x[pairs + i] = b * cosine[i] + a * sine[i];
-      }
+      if (!norm.empty()) kernel::rms_norm(x, norm.data(), d, config_.norm_eps, x);
+      kernel::rope(x, cosine, sine, pairs);
     }
   }
 
@@ -218,7 +200,8 @@ class LlamaDecoder final : public Decoder {
     a.window = windows.empty() || windows[static_cast<std::size_t>(layer)] ? config_.sliding_window : 0;
     a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
     a.q = {s.q.data(), {rows, q_dim()}};
-    a.keys = keys_, a.values = values_, a.key_stride = key_stride_, a.value_stride = value_stride_;
+    a.key_pages = key_pages_, a.value_pages = value_pages_;
+    a.key_stride = key_stride_, a.value_stride = value_stride_;
     a.out = {s.attended.data(), {rows, q_dim()}};
     return kernel::attention(a, s.attention, options_.parallel);
   }
@@ -250,15 +233,13 @@ class LlamaDecoder final : public Decoder {
     });
     for (std::int64_t i = 0; i < config_.layers; ++i) {
       const Layer& l = weights_.layers[static_cast<std::size_t>(i)];
-      norm_rows(l.attention_norm, 0, rows);
+      add_and_norm(l.attention_norm, 0, rows, i > 0);
       QF_TRY(project_qkv(l, rows));
       QF_TRY(attend(i, rows, kv));
       QF_TRY(l.o.apply(MatrixView<const float>(s.attended.data(), {rows, q_dim()}),
                        {s.added.data(), {rows, hidden}}, options_));
-      add_rows(rows);
-      norm_rows(l.ffn_norm, 0, rows);
+      add_and_norm(l.ffn_norm, 0, rows, true);
       QF_TRY(feed_forward(l, rows));
-      add_rows(rows);
     }
     kv.commit(rows);
     return {};
@@ -266,7 +247,7 @@ class LlamaDecoder final : public Decoder {
 
   // Logits of rows [first, end) of the block into `logits` from row `to` on.
   Status head(std::int64_t first, std::int64_t end, MatrixView<float> logits, std::int64_t to) {
-    norm_rows(weights_.final_norm, first, end);
+    add_and_norm(weights_.final_norm, first, end, config_.layers > 0);
     const MatrixView<const float> x(scratch_.normed.data() + first * config_.hidden,
                                     {end - first, config_.hidden});
     const MatrixView<float> y(logits.row(to), {end - first, config_.vocab}, logits.stride);
@@ -279,7 +260,8 @@ class LlamaDecoder final : public Decoder {
   LoadOptions options_;
   detail::RopeFrequencies short_rope_, long_rope_;
   Scratch scratch_;
-  std::vector<const float*> keys_, values_;  // [kv_heads], of the layer at hand
+  std::vector<const void*> keys_, values_;  // [kv_heads], of the layer at hand
+  std::vector<const void*const*> key_pages_, value_pages_;
   std::vector<std::int64_t> key_stride_, value_stride_;
 };
 

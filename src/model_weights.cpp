@@ -147,7 +147,8 @@ class Loader {
     const std::string name = module + ".weight";
     const std::int64_t n = shape_of(module).rows, k = shape_of(module).columns, shape[] = {n, k};
     QF_TRY_ASSIGN(const io::TensorInfo* info, find(name, shape));
-    QF_TRY_ASSIGN(out, kernel::DenseWeight::make(n, k));
+    const DType type = info->type == "BF16" ? DType::bf16 : info->type == "F16" ? DType::f16 : DType::f32;
+    QF_TRY_ASSIGN(out, kernel::DenseWeight::make(n, k, type));
     const std::int64_t blocks = (n + kRowsAtOnce - 1) / kRowsAtOnce;
     const std::int64_t lanes = std::min<std::int64_t>(blocks, std::max(1, options_.parallel.threads));
     QF_TRY_ASSIGN(Array<float> rows, Array<float>::make(static_cast<std::size_t>(lanes * kRowsAtOnce * k)));

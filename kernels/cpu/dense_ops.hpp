@@ -1,6 +1,6 @@
-// What float layers are made of, once per instruction set. Everything larger is built from these in src/.
-// All of them fix the order of every sum by indices of k alone, so a result never depends on how rows or
-// columns are split into calls.
+// What float layers, attention and the small operations of a decoder are made of, once per instruction set
+// (dense.inc). Everything larger is built from these in src/. Each fixes the order of its sums by indices
+// alone, so a result never depends on how rows or columns are split into calls.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,58 @@ namespace qf::kernel::detail {
 inline constexpr int kPanel = 16;    // outputs that lie side by side in a packed weight: panels [k][16]
 inline constexpr int kTileRows = 6;  // most rows of x that tile() takes
 
-struct DenseOps {
-  const char* name;
-  // y(r, c) = sum over p of x(r, p) * w(p, c), p ascending, for r < rows <= kTileRows and c < columns <=
-  // kPanel. w(p, c) = w[p * w_step + c]; all kPanel columns of w are readable. No aliasing.
-  void (*tile)(int rows, std::int64_t k, const float* x, std::int64_t x_stride, const float* w,
-               std::int64_t w_step, float* y, std::int64_t y_stride, int columns);
-  // The same for one row and up to 4 panels, `panel_stride` apart: y[panel * kPanel + c], panels * kPanel
-  // elements.
-  void (*row)(std::int64_t k, const float* x, const float* w, std::int64_t panel_stride, int panels,
-              float* y);
-  // Makes a panel [k][kPanel] from count <= kPanel rows of k elements; missing rows are 0.
-  void (*pack)(const float* rows, std::int64_t stride, int count, std::int64_t k, float* panel);
-  // s[i] = exp(s[i] - max) for lo <= i < hi, where max is the largest of them, and 0 elsewhere in [0, n);
-  // returns the sum, added up in 8 lanes by i mod 8. n is a multiple of 8, lo < hi.
-  float (*softmax)(float* s, std::int64_t n, std::int64_t lo, std::int64_t hi);
-  // gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i]
-  void (*silu_mul)(float* gate, const float* up, std::int64_t n);
+enum class Sum : std::uint8_t {
+  set,    // y = sum
+  add,    // y = y + sum
+  go_on,  // the sum starts at y: the same bits as one call over both stretches of k
 };
 
-extern const DenseOps kDenseGeneric;
+// y(r, p, c) = sum over i of x(r, i) * w(i, p, c), i ascending, for r < rows, p < panels and c < kPanel, in the
+// last panel c < last_columns. x(r, i) = x[r * x_stride + i], w(i, p, c) = w[i * w_step + p * w_panel + c],
+// y(r, p, c) = y[r * y_stride + p * y_panel + c]. Nothing beyond the columns is touched. No aliasing.
+struct TileArgs {
+  int rows, panels;
+  std::int64_t k;
+  const float* x;
+  std::int64_t x_stride;
+  const void* w;
+  std::int64_t w_step, w_panel;
+  float* y;
+  std::int64_t y_stride, y_panel;
+  int last_columns;
+  Sum sum;
+};
+
+enum Stored : int { kF32, kF16, kBf16, kStoredTypes };  // of weights, keys and values
+
+struct DenseOps {
+  const char* name;
+  int panels;                                     // tile() is at its best with this many for many rows of x
+  void (*tile[kStoredTypes])(const TileArgs& a);  // by the type of w
+  // Makes a panel [k][kPanel] of f32 from kPanel rows of k elements.
+  void (*pack[kStoredTypes])(const void* const* rows, std::int64_t k, float* panel);
+  void (*widen[kStoredTypes])(const void* from, std::int64_t n, float* to);
+  // s[i] = exp(s[i] - largest) for lo <= i < hi, where `largest` is that of these, and 0 elsewhere in [0, n);
+  // returns the sum, added up in 16 lanes by i mod 16. n is a multiple of 16, lo < hi.
+  float (*softmax)(float* s, std::int64_t n, std::int64_t lo, std::int64_t hi, float* largest);
+  void (*rms_norm)(const float* x, const float* weight, std::int64_t n, double eps, float* out);
+  void (*rope)(float* x, const float* cosine, const float* sine, std::int64_t pairs);
+  void (*silu_mul)(float* gate, const float* up, std::int64_t n);
+  void (*add)(float* to, const float* from, std::int64_t n);
+  void (*mix)(float* to, float a, const float* from, float b, std::int64_t n);  // to = to * a + from * b
+};
+
+extern const DenseOps kDenseScalar;
 #if QF_X86
-extern const DenseOps kDenseAvx2;
+extern const DenseOps kDenseAvx2, kDenseAvx512;
+#elif QF_ARM64
+extern const DenseOps kDenseNeon;
 #endif
 
-// exp(x) by Cody and Waite's reduction, x = n ln 2 + r, and a polynomial for |r| <= ln 2 / 2 (Cephes expf);
-// relative error about 1e-7. Below kExpMin the result is 0, above kExpMax infinity.
+const DenseOps& dense_ops();  // the best that this CPU and QF_MAX_ISA admit
+
+// exp(x) by Cody and Waite's reduction, x = n ln 2 + r, and a polynomial for |r| <= ln 2 / 2 (Cephes expf).
+// Below kExpMin the result is 0, above kExpMax infinity.
 inline constexpr float kExpMin = -87.3f, kExpMax = 88.3f;
 inline constexpr float kLog2e = 1.44269504088896341f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
 inline constexpr float kExpPoly[6] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,

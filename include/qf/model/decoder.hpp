@@ -16,7 +16,7 @@
 namespace qf::model {
 
 enum class Compute : std::uint8_t {
-  f32,     // every weight expanded to float: the reference, 4 bytes a weight
+  f32,  // low-bit weights expanded to float, 4 bytes a weight: the reference. f16 and bf16 weights keep their type
   packed,  // low-bit weights stay packed and run on qf's kernels; float weights as with f32
 };
 
