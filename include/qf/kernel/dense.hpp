@@ -11,6 +11,7 @@
 #include "qf/core/dtype.hpp"
 #include "qf/core/parallel.hpp"
 #include "qf/core/tensor.hpp"
+#include "qf/kernel/small_ops.hpp"
 
 namespace qf::kernel {
 
