@@ -44,8 +44,9 @@ bool has_word(const Kernel& kernel, std::string_view word) {
 
 // How wrong a kernel of this accuracy may be (docs/kernels.md).
 double allowed_rms(const Kernel& kernel) {
-  if (kernel.accuracy == kernel::Accuracy::exact) return 1e-6;
-  return has_word(kernel, "_i16_") ? 3e-5 : 1e-2;
+  return kernel.accuracy == kernel::Accuracy::exact   ? 1e-6
+         : kernel.accuracy == kernel::Accuracy::int16 ? 3e-5
+                                                      : 1e-2;
 }
 
 // One problem: the matrix, and enough copies of the packed weight that none is in a cache when its turn comes.

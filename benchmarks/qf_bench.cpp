@@ -227,7 +227,9 @@ int compare(const json& now, const std::string& path, double tolerance, bool as_
 
 int run(Options& o) {
   if (o.list) return list_kernels(o.as_json);
-  o.request.accuracy = o.accuracy == "exact" ? kernel::Accuracy::exact : kernel::Accuracy::fast;
+  o.request.accuracy = o.accuracy == "exact"   ? kernel::Accuracy::exact
+                       : o.accuracy == "int16" ? kernel::Accuracy::int16
+                                               : kernel::Accuracy::fast;
   const auto* op =
       std::find_if(std::begin(kOps), std::end(kOps), [&](const Op& each) { return each.name == o.op; });
   json results = json::array(), limits_of = json::array();
@@ -279,7 +281,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--kernel", o.request.kernel, "time this kernel only");
   app.add_option("--accuracy", o.accuracy, "whose choice of kernel stands first")
-      ->check(CLI::IsMember({"exact", "fast"}));
+      ->check(CLI::IsMember({"exact", "int16", "fast"}));
   app.add_option("--rounds", o.rounds, "rounds at most")->check(CLI::Range(1, 1000));
   app.add_option("--seconds", o.seconds, "per kernel and shape at most")->check(CLI::Range(0.01, 3600.0));
   app.add_option("--compare", o.compare, "what --json printed before: show how much faster each kernel is");

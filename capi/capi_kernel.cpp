@@ -92,8 +92,8 @@ qf_status qf_matmul(const qf_tensor* x, const qf_weight* w, qf_tensor* y, const 
     QF_TRY_ASSIGN(const auto result, matrix_view<float>(y, "y"));
     qf_matmul_options c = QF_MATMUL_OPTIONS_INIT;
     QF_TRY(read_struct(options, "options", &c));
-    if (c.accuracy < QF_EXACT || c.accuracy > QF_FAST)
-      return bad(cat({"options.accuracy is ", num(c.accuracy), ", expected 0 or 1"}));
+    if (c.accuracy < QF_EXACT || c.accuracy > QF_INT16)
+      return bad(cat({"options.accuracy is ", num(c.accuracy), ", expected 0 to 2"}));
     HostParallel parallel;
     QF_TRY(parallel.read(c.parallel));
     kernel::MatmulOptions o;

@@ -39,8 +39,8 @@ qf_status qf_model_load(const char* path, const qf_model_options* options, qf_mo
     QF_TRY(read_struct(options, "options", &c));
     if (c.compute < QF_COMPUTE_F32 || c.compute > QF_COMPUTE_PACKED)
       return bad(cat({"options.compute is ", num(c.compute), ", expected 0 or 1"}));
-    if (c.accuracy < QF_EXACT || c.accuracy > QF_FAST)
-      return bad(cat({"options.accuracy is ", num(c.accuracy), ", expected 0 or 1"}));
+    if (c.accuracy < QF_EXACT || c.accuracy > QF_INT16)
+      return bad(cat({"options.accuracy is ", num(c.accuracy), ", expected 0 to 2"}));
     auto handle = std::make_unique<qf_model>();
     QF_TRY(handle->parallel.read(c.parallel));
     HostProgress progress(c.progress, c.progress_user);

@@ -124,7 +124,12 @@ typedef int32_t (*qf_progress)(const qf_progress_event* event, void* user);
 
 /* ---- kernels ---- */
 
-enum { QF_EXACT = 0, QF_FAST = 1 }; /* f32 activations; int8 activations per group */
+/* How activations are computed with; relative RMS against f64. */
+enum {
+  QF_EXACT = 0, /* f32, or 24-bit integers per group: <= 1e-6 */
+  QF_FAST = 1,  /* 8-bit integers per group: <= 1 % */
+  QF_INT16 = 2  /* 16-bit integers per group: <= 3e-5 */
+};
 enum { QF_LAYOUT_CANONICAL = 0, QF_LAYOUT_ROWS16 = 1 };
 
 typedef struct qf_kernel_info {
@@ -345,7 +350,7 @@ enum { QF_COMPUTE_F32 = 0, QF_COMPUTE_PACKED = 1 }; /* weights expanded to float
 typedef struct qf_model_options {
   uint32_t struct_size;
   int32_t compute;
-  int32_t accuracy; /* QF_EXACT, QF_FAST */
+  int32_t accuracy; /* QF_EXACT, QF_FAST, QF_INT16 */
   uint32_t reserved;
   const qf_parallel* parallel; /* its `user` has to outlive the model */
   qf_progress progress;

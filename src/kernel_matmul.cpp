@@ -1,51 +1,11 @@
-// matmul(): checks once, chooses a kernel, splits n over the host's threads.
+// matmul(): checks once, chooses a kernel, lets it prepare x, splits the outputs over the host's threads.
 #include <algorithm>
-#include <cstdlib>
-#include <vector>
 
+#include "qf/kernel/dense.hpp"
 #include "qf/kernel/matmul.hpp"
-#include "src/kernel_env.hpp"
 
 namespace qf::kernel {
 namespace {
-
-// Why a kernel doesn't fit; empty if it does.
-std::string misfit(const Kernel& kernel, const PackedWeight& w, std::int64_t m) {
-  if (kernel.layout != w.layout() || (kernel.bits != 0 && kernel.bits != w.stored_bits()))
-    return cat({"it reads ", kernel.layout == Layout::rows16 ? "rows16" : "canonical", " of ",
-                kernel.bits ? num(kernel.bits) : std::string("any"), " bits, and the weight is ",
-                w.layout() == Layout::rows16 ? "rows16" : "canonical", " of ", num(w.stored_bits())});
-  if (m < kernel.m_min || m > kernel.m_max)
-    return cat({num(m), " rows of x, it takes ", num(kernel.m_min), " to ", num(kernel.m_max)});
-  if (kernel.isa & ~cpu_isa())
-    return cat({"it needs ", isa_name(kernel.isa), ", and this CPU offers ", isa_name(cpu_isa())});
-  return {};
-}
-
-struct Forced {
-  std::vector<const Kernel*> kernels;
-  Status status;
-};
-
-const Forced& forced() {
-  static const Forced kForced = [] {
-    Forced made;
-    const char* text = std::getenv("QF_FORCE_KERNEL");
-    std::string_view rest = text ? text : "";
-    while (!rest.empty()) {
-      const std::size_t comma = std::min(rest.find(','), rest.size());
-      const std::string_view name = rest.substr(0, comma);
-      rest.remove_prefix(std::min(comma + 1, rest.size()));
-      if (const Kernel* kernel = find_kernel(name))
-        made.kernels.push_back(kernel);
-      else
-        made.status = Status(Errc::invalid_argument,
-                             cat({"QF_FORCE_KERNEL: no kernel ", printable(name), " in this library"}));
-    }
-    return made;
-  }();
-  return kForced;
-}
 
 Status check_shapes(const MatrixView<const float>& x, const PackedWeight& w, const MatrixView<float>& y,
                     std::span<const float> bias) {
@@ -71,86 +31,261 @@ Status check_shapes(const MatrixView<const float>& x, const PackedWeight& w, con
   return check_matrix("y", y.data, n, y.stride[0], y.stride[1]);
 }
 
-// Scratch of one call. Not zeroed and not an Array for that reason.
-struct Scratch {
-  const Allocator* allocator;
-  std::size_t bytes;
-  void* memory;
-  Scratch(const Allocator* from, std::size_t size)
-      : allocator(from),
-        bytes(size),
-        memory(size ? from->allocate(from->user, size, kBufferAlignment) : nullptr) {}
+// Memory of one call. Not zeroed and not an Array for that reason.
+class Scratch {
+ public:
+  Scratch() = default;
   ~Scratch() {
-    if (memory) allocator->release(allocator->user, memory, bytes);
+    if (memory_) allocator_->release(allocator_->user, memory_, bytes_);
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
+
+  Status reserve(const Allocator* allocator, std::int64_t bytes) {
+    if (bytes == 0) return {};
+    allocator_ = allocator;
+    bytes_ = static_cast<std::size_t>(bytes);
+    memory_ = allocator->allocate(allocator->user, bytes_, kBufferAlignment);
+    if (memory_) return {};
+    return Status(Errc::out_of_memory, cat({"matmul: no memory for ", num(bytes), " bytes of scratch"}));
+  }
+  std::byte* at(std::int64_t offset) { return memory_ ? static_cast<std::byte*>(memory_) + offset : nullptr; }
+
+ private:
+  const Allocator* allocator_ = nullptr;
+  std::size_t bytes_ = 0;
+  void* memory_ = nullptr;
+};
+
+constexpr std::int64_t align64(std::int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+// A product that has passed every check.
+struct Job {
+  const PackedWeight* w;
+  const Kernel* kernel;
+  MatmulArgs args;
+  std::int64_t prepared_at;  // in the memory of all
+  bool prepares;             // false: x has been prepared for an earlier job
+  std::int64_t steps;        // of n_step outputs
+  double step_work;          // multiplications
+};
+
+// Whether `b` finds x as it wants it where `a` has prepared it: the form depends on x, the kernel and where groups
+// and units lie.
+bool same_preparation(const Job& a, const Job& b) {
+  const Scheme &one = a.w->scheme(), &two = b.w->scheme();
+  return a.kernel == b.kernel && a.args.x == b.args.x && a.args.m == b.args.m &&
+         a.args.x_stride == b.args.x_stride && a.args.k == b.args.k && one.bits == two.bits &&
+         one.group_size(a.args.k) == two.group_size(b.args.k) && one.codebook == two.codebook;
+}
+
+// A call costs some microseconds on another thread: below that much work it stays here.
+constexpr double kWorkOfTask = 1 << 18;  // multiplications
+
+std::int64_t tasks_for(double work, std::int64_t most) {
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(work / kWorkOfTask), 1,
+                                  std::max<std::int64_t>(1, most));
+}
+
+class Call {
+ public:
+  explicit Call(const MatmulOptions& options) : options_(options) {}
+
+  Status reserve_jobs(std::size_t most) {
+    QF_TRY_ASSIGN(memory_of_jobs_, Array<Job>::make(most));
+    return {};
+  }
+
+  // Checks a product and queues it; those without work are done at once.
+  Status add(const Product& p) {
+    QF_TRY(check_shapes(p.x, *p.w, p.y, p.bias));
+    const std::int64_t m = p.x.shape[0], n = p.w->n(), k = p.w->k();
+    if (m == 0 || n == 0) return {};
+    if (k == 0) {
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j)
+          p.y.data[i * p.y.stride[0] + j] = p.bias.empty() ? 0.0f : p.bias[static_cast<std::size_t>(j)];
+      return {};
+    }
+    Job job{};
+    job.w = p.w;
+    QF_TRY_ASSIGN(job.kernel, choose_kernel(*p.w, m, options_));
+    job.args = {m,
+                n,
+                k,
+                p.x.data,
+                p.x.stride[0],
+                p.w->buffer().data(),
+                p.y.data,
+                p.y.stride[0],
+                p.bias.empty() ? nullptr : p.bias.data(),
+                0,
+                n,
+                nullptr,
+                nullptr};
+    job.steps = (n + job.kernel->n_step - 1) / job.kernel->n_step;
+    job.step_work = static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(job.kernel->n_step);
+    const KernelFunctions& f = *job.kernel->functions;
+    scratch_bytes_ = std::max(scratch_bytes_, align64(f.scratch_bytes(job.args)));
+    if (f.prepare) {
+      job.prepares = true;
+      for (const Job& before : jobs())
+        if (same_preparation(before, job)) job.prepares = false, job.prepared_at = before.prepared_at;
+      if (job.prepares) {
+        job.prepared_at = prepared_bytes_;
+        prepared_bytes_ += align64(f.prepared_bytes(job.args));
+      }
+    }
+    memory_of_jobs_[job_count_++] = job;
+    return {};
+  }
+
+  // y = x w^T + bias of every queued product.
+  Status run() {
+    const std::int64_t tasks = plan_tasks();
+    QF_TRY(reserve(tasks, scratch_bytes_));
+    prepare();
+    parallel_for(options_.parallel, tasks, [&](std::int64_t task) {
+      double before = 0;
+      for (Job& job : jobs()) {
+        run_steps(job, step_at(job, before, task, tasks), step_at(job, before, task + 1, tasks), task);
+        before += static_cast<double>(job.steps) * job.step_work;
+      }
+    });
+    return {};
+  }
+
+  // The two queued products of one shape become y = silu(first) * second in the y of the first.
+  Status run_swiglu() {
+    if (job_count_ == 0) return {};
+    const std::int64_t step = std::max(jobs()[0].kernel->n_step, jobs()[1].kernel->n_step) *
+                              (jobs()[0].kernel->n_step == jobs()[1].kernel->n_step
+                                   ? 1
+                                   : std::min(jobs()[0].kernel->n_step, jobs()[1].kernel->n_step));
+    // The second product stays in the cache until the first is multiplied with it.
+    const MatmulArgs& first = jobs()[0].args;
+    const std::int64_t steps = (first.n + step - 1) / step;
+    const std::int64_t piece = std::max<std::int64_t>(1, (std::int64_t{1} << 16) / first.m / step) * step;
+    const std::int64_t up_at = scratch_bytes_, up_stride = std::min(piece, align64(first.n));
+    const std::int64_t tasks = std::min(steps, plan_tasks());
+    QF_TRY(reserve(tasks, up_at + align64(first.m * up_stride * static_cast<std::int64_t>(sizeof(float)))));
+    prepare();
+    parallel_for(options_.parallel, tasks, [&](std::int64_t task) {
+      auto* up = reinterpret_cast<float*>(scratch_at(task) + up_at);
+      const std::int64_t end = std::min(first.n, steps * (task + 1) / tasks * step);
+      for (std::int64_t j = steps * task / tasks * step; j < end; j += piece) {
+        const std::int64_t count = std::min(piece, end - j);
+        MatmulArgs gate = part(jobs()[0], j, j + count, task), second = part(jobs()[1], j, j + count, task);
+        second.y = up - j, second.y_stride = up_stride;  // column j of y is the first of `up`
+        jobs()[0].kernel->functions->run(gate);
+        jobs()[1].kernel->functions->run(second);
+        for (std::int64_t i = 0; i < first.m; ++i)
+          silu_mul(first.y + i * first.y_stride + j, up + i * up_stride, count);
+      }
+    });
+    return {};
+  }
+
+ private:
+  std::span<Job> jobs() { return {memory_of_jobs_.data(), job_count_}; }
+  std::span<const Job> jobs() const { return {memory_of_jobs_.data(), job_count_}; }
+
+  std::int64_t plan_tasks() const {
+    double work = 0;
+    std::int64_t steps = 0, rows = 0;
+    for (const Job& job : jobs()) {
+      work += static_cast<double>(job.steps) * job.step_work;
+      steps += job.steps;
+      rows = std::max(rows, job.args.m);
+    }
+    const std::int64_t threads = options_.parallel.run ? options_.parallel.threads : 1;
+    return threads <= 1 ? 1 : tasks_for(work, std::min(steps, threads * (rows == 1 ? 1 : 2)));
+  }
+
+  // The step of a job, with work `before` it, at which task `task` begins.
+  std::int64_t step_at(const Job& job, double before, std::int64_t task, std::int64_t tasks) const {
+    double work = 0;
+    for (const Job& one : jobs()) work += static_cast<double>(one.steps) * one.step_work;
+    const double wanted = work * static_cast<double>(task) / static_cast<double>(tasks) - before;
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>(wanted / job.step_work + 0.5), 0, job.steps);
+  }
+
+  Status reserve(std::int64_t tasks, std::int64_t each) {
+    task_bytes_ = each;
+    std::int64_t total = 0;
+    if (__builtin_mul_overflow(each, tasks, &total) || __builtin_add_overflow(total, prepared_bytes_, &total))
+      return Status(Errc::out_of_memory, "matmul: scratch");
+    return memory_.reserve(options_.allocator, total);
+  }
+  std::byte* scratch_at(std::int64_t task) { return memory_.at(prepared_bytes_ + task * task_bytes_); }
+
+  void prepare() {
+    for (Job& job : jobs()) {
+      const KernelFunctions& f = *job.kernel->functions;
+      if (!f.prepare) continue;
+      job.args.prepared = memory_.at(job.prepared_at);
+      if (!job.prepares) continue;
+      const std::int64_t rows = job.args.m, steps = (rows + f.prepare_step - 1) / f.prepare_step;
+      // Some operations for each element, not one.
+      const double work = 8.0 * static_cast<double>(rows) * static_cast<double>(job.args.k);
+      const std::int64_t tasks =
+          options_.parallel.run ? tasks_for(work, std::min<std::int64_t>(steps, options_.parallel.threads))
+                                : 1;
+      parallel_for(options_.parallel, tasks, [&](std::int64_t task) {
+        const std::int64_t begin = steps * task / tasks * f.prepare_step;
+        const std::int64_t end = std::min(rows, steps * (task + 1) / tasks * f.prepare_step);
+        if (begin < end) f.prepare(job.args, begin, end);
+      });
+    }
+  }
+
+  MatmulArgs part(const Job& job, std::int64_t begin, std::int64_t end, std::int64_t task) {
+    MatmulArgs args = job.args;
+    args.n_begin = begin;
+    args.n_end = end;
+    args.scratch = scratch_at(task);
+    return args;
+  }
+  void run_steps(const Job& job, std::int64_t begin, std::int64_t end, std::int64_t task) {
+    if (begin >= end) return;
+    const std::int64_t n_step = job.kernel->n_step;
+    job.kernel->functions->run(part(job, begin * n_step, std::min(job.args.n, end * n_step), task));
+  }
+
+  const MatmulOptions& options_;
+  Array<Job> memory_of_jobs_;
+  std::size_t job_count_ = 0;
+  std::int64_t scratch_bytes_ = 0, prepared_bytes_ = 0, task_bytes_ = 0;
+  Scratch memory_;
 };
 
 }  // namespace
 
-Status check_environment() {
-  QF_TRY(check_max_isa());
-  return forced().status;
-}
-
-Result<const Kernel*> choose_kernel(const PackedWeight& w, std::int64_t m, const MatmulOptions& options) {
-  if (options.kernel) {
-    const std::string why = misfit(*options.kernel, w, m);
-    if (!why.empty())
-      return Status(Errc::invalid_argument, cat({"kernel ", options.kernel->name, " doesn't fit: ", why}));
-    return options.kernel;
-  }
-  QF_TRY(check_environment());
-  for (const Kernel* kernel : forced().kernels)
-    if (misfit(*kernel, w, m).empty()) return kernel;
-  for (const Kernel* kernel : kernels())
-    if ((options.accuracy == Accuracy::fast || kernel->accuracy == Accuracy::exact) &&
-        misfit(*kernel, w, m).empty())
-      return kernel;
-  return Status(Errc::internal, cat({"no kernel for ", scheme_name(w.scheme()), ", ", num(m), " rows of x"}));
+Status matmul(std::span<const Product> products, const MatmulOptions& options) {
+  Call call(options);
+  QF_TRY(call.reserve_jobs(products.size()));
+  for (const Product& p : products) QF_TRY(call.add(p));
+  return call.run();
 }
 
 Status matmul(MatrixView<const float> x, const PackedWeight& w, MatrixView<float> y,
               std::span<const float> bias, const MatmulOptions& options) {
-  QF_TRY(check_shapes(x, w, y, bias));
-  const std::int64_t m = x.shape[0], n = w.n(), k = w.k();
-  if (m == 0 || n == 0) return {};
-  if (k == 0) {
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j)
-        y.data[i * y.stride[0] + j] = bias.empty() ? 0.0f : bias[static_cast<std::size_t>(j)];
-    return {};
-  }
-  QF_TRY_ASSIGN(const Kernel* kernel, choose_kernel(w, m, options));
-  MatmulArgs args{m,      n,           k,
-                  x.data, x.stride[0], w.buffer().data(),
-                  y.data, y.stride[0], bias.empty() ? nullptr : bias.data(),
-                  0,      n,           nullptr};
+  const Product product{x, &w, y, bias};
+  return matmul({&product, 1}, options);
+}
 
-  // A call costs some microseconds on another thread: below that much work it stays here.
-  constexpr double kWorkOfTask = 1 << 18;  // multiplications
-  const std::int64_t steps = (n + kernel->n_step - 1) / kernel->n_step;
-  std::int64_t tasks = 1;
-  if (options.parallel.run && options.parallel.threads > 1) {
-    const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    tasks = std::min<std::int64_t>(steps, std::int64_t{options.parallel.threads} * (m == 1 ? 1 : 2));
-    tasks = std::clamp<std::int64_t>(static_cast<std::int64_t>(work / kWorkOfTask), 1, tasks);
-  }
-  std::int64_t each = kernel->scratch_bytes(args), total = 0;
-  each = (each + 63) / 64 * 64;
-  if (__builtin_mul_overflow(each, tasks, &total)) return Status(Errc::out_of_memory, "matmul: scratch");
-  const Scratch scratch(options.allocator, static_cast<std::size_t>(total));
-  if (total && !scratch.memory)
-    return Status(Errc::out_of_memory, cat({"matmul: no memory for ", num(total), " bytes of scratch"}));
-
-  parallel_for(options.parallel, tasks, [&](std::int64_t task) {
-    MatmulArgs part = args;
-    part.n_begin = steps * task / tasks * kernel->n_step;
-    part.n_end = std::min(n, steps * (task + 1) / tasks * kernel->n_step);
-    part.scratch = static_cast<std::byte*>(scratch.memory) + task * each;
-    kernel->run(part);
-  });
+Status matmul_swiglu(MatrixView<const float> x, const PackedWeight& gate, const PackedWeight& up,
+                     MatrixView<float> y, const MatmulOptions& options) {
+  if (gate.n() != up.n())
+    return Status(Errc::invalid_argument, cat({"matmul_swiglu: gate of ", num(gate.n()), " outputs, up of ",
+                                               num(up.n()), ", expected the same"}));
+  Call call(options);
+  QF_TRY(call.reserve_jobs(2));
+  QF_TRY(call.add({x, &gate, y, {}}));
+  QF_TRY(call.add({x, &up, y, {}}));
+  if (gate.k() > 0) return call.run_swiglu();
   return {};
 }
 

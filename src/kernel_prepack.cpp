@@ -85,11 +85,11 @@ void pack_block(const QuantizedMatrix& w, const Rows16& at, std::int64_t block, 
       if (at.zeros) store(out + at.zeros_at(g) + r * param_bytes, w.zeros()(row, g), at.wide);
       const std::uint8_t* from = codes.row(row) + g * at.group;
       std::byte* to = out + at.codes_at(g) + 4 * r;
-      for (std::int64_t left = at.columns(g); left > 0; left -= at.line_columns) {
+      for (std::int64_t left = at.columns(g); left > 0; left -= at.unit_columns) {
         std::uint32_t word = four_codes(from, left);
         if (at.bits == 4) word |= four_codes(from + 4, left - 4) << 4;
         std::memcpy(to, &word, 4);
-        from += at.line_columns;
+        from += at.unit_columns;
         to += Rows16::kLine;
       }
     }

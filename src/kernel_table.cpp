@@ -6,16 +6,14 @@
 namespace qf::kernel {
 
 #define QF_KERNEL(name, op, accuracy, layout, bits, isa, m_min, m_max, n_step) \
-  void name(const MatmulArgs&) noexcept;                                       \
-  std::int64_t name##_scratch(const MatmulArgs&) noexcept;
+  extern const KernelFunctions name;
 #include "kernels/kernels.inc"
 
 namespace {
 
-#define QF_KERNEL(name, op, accuracy, layout, bits, isa, m_min, m_max, n_step)     \
-  constinit const Kernel k_##name{                                                 \
-      #name, Op::op, Accuracy::accuracy, Layout::layout,         bits, isa, m_min, \
-      m_max, n_step, &kernel::name,      &kernel::name##_scratch};
+#define QF_KERNEL(name, op, accuracy, layout, bits, isa, m_min, m_max, n_step)                         \
+  constinit const Kernel k_##name{#name, Op::op, Accuracy::accuracy, Layout::layout, bits, isa, m_min, \
+                                  m_max, n_step, &kernel::name};
 #include "kernels/kernels.inc"
 
 constinit const Kernel* const kTable[] = {

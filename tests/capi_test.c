@@ -325,7 +325,7 @@ static void test_matmul(void) {
     kernel.struct_size = sizeof kernel;
     OK(qf_kernel_get_info(i, &kernel, &error));
     CHECK(kernel.name && kernel.name[0] && kernel.m_min >= 1 && kernel.n_step >= 1);
-    if (!kernel.runs_here || kernel.layout != QF_LAYOUT_ROWS16 || kernel.bits != 4 ||
+    if (!kernel.runs_here || kernel.layout != QF_LAYOUT_ROWS16 || (kernel.bits && kernel.bits != 4) ||
         kernel.accuracy != QF_EXACT || kernel.m_min > M || kernel.m_max < M)
       continue;
     options.kernel = kernel.name;
@@ -337,8 +337,8 @@ static void test_matmul(void) {
   REFUSED(qf_kernel_get_info(-1, &kernel, &error), QF_ERR_INVALID_ARGUMENT, "kernel -1");
   options.kernel = "gemm_none";
   REFUSED(qf_matmul(&xt, weight, &zt, &options, &error), QF_ERR_NOT_FOUND, "no kernel 'gemm_none'");
-  options.kernel = NULL, options.accuracy = 2;
-  REFUSED(qf_matmul(&xt, weight, &zt, &options, &error), QF_ERR_INVALID_ARGUMENT, "options.accuracy is 2");
+  options.kernel = NULL, options.accuracy = 3;
+  REFUSED(qf_matmul(&xt, weight, &zt, &options, &error), QF_ERR_INVALID_ARGUMENT, "options.accuracy is 3");
   qf_tensor_matrix(&xt, x, QF_F32, M, K - 1);
   REFUSED(qf_matmul(&xt, weight, &yt, NULL, &error), QF_ERR_INVALID_ARGUMENT, "199");
   qf_tensor_matrix(&xt, x, QF_F16, M, K);

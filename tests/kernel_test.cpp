@@ -140,10 +140,10 @@ TEST_CASE("matmul names what is wrong with its arguments") {
   CHECK(
       text({x0, {3, 64}}, {y.data(), {3, 20}}, {}, options) ==
       "kernel gemm_f32_canonical doesn't fit: it reads canonical of any bits, and the weight is rows16 of 4");
-  options.kernel = find_kernel("gemv_f32_scalar_w4");
+  options.kernel = find_kernel("gemv_f32_scalar");
   REQUIRE(options.kernel);
   CHECK(text({x0, {3, 64}}, {y.data(), {3, 20}}, {}, options) ==
-        "kernel gemv_f32_scalar_w4 doesn't fit: 3 rows of x, it takes 1 to 1");
+        "kernel gemv_f32_scalar doesn't fit: 3 rows of x, it takes 1 to 1");
   CHECK(find_kernel("gemv") == nullptr);
 
   static const Allocator kNone{[](void*, std::size_t, std::size_t) -> void* { return nullptr; },

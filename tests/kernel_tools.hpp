@@ -58,4 +58,28 @@ inline QuantizedMatrix random_matrix(Rng& rng, const Scheme& scheme, std::int64_
   return w;
 }
 
+inline Scheme random_scheme(Rng& rng, std::int64_t k) {
+  static constexpr DType kScales[] = {DType::f16, DType::bf16, DType::f32};
+  static constexpr std::int64_t kGroups[] = {0,  1,  2,  3,  4,  5,   7,   8,   12,
+                                             16, 31, 32, 33, 64, 100, 128, 256, 1000};
+  Scheme s;
+  s.bits = static_cast<int>(pick(rng, 0, 2) ? pick(rng, 0, 1) * 4 + 4 : pick(rng, 1, 8));
+  s.group = kGroups[pick(rng, 0, 17)];
+  if (pick(rng, 0, 9) == 0) s.group = pick(rng, 1, k + 2);
+  s.zero = static_cast<ZeroKind>(pick(rng, 0, 2));
+  s.scale = kScales[pick(rng, 0, 2)];
+  return s;
+}
+
+// The kernels of the table that accept w and m rows on this CPU.
+inline std::vector<const Kernel*> fitting(const PackedWeight& w, std::int64_t m) {
+  std::vector<const Kernel*> found;
+  for (const Kernel* kernel : kernels()) {
+    MatmulOptions options;
+    options.kernel = kernel;
+    if (choose_kernel(w, m, options).ok()) found.push_back(kernel);
+  }
+  return found;
+}
+
 }  // namespace qf::kernel::test

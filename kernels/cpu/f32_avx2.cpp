@@ -58,30 +58,9 @@ struct V {
 
 }  // namespace
 
-std::int64_t gemv_f32_avx2_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch(a);
-}
-std::int64_t gemv_f32_avx2_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch(a);
-}
-std::int64_t gemm_f32_avx2_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemm_scratch(a);
-}
-std::int64_t gemm_f32_avx2_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemm_scratch(a);
-}
-void gemv_f32_avx2_w4(const MatmulArgs& a) noexcept {
-  gemv<4>(a);
-}
-void gemv_f32_avx2_w8(const MatmulArgs& a) noexcept {
-  gemv<8>(a);
-}
-void gemm_f32_avx2_w4(const MatmulArgs& a) noexcept {
-  gemm<4>(a);
-}
-void gemm_f32_avx2_w8(const MatmulArgs& a) noexcept {
-  gemm<8>(a);
-}
+extern const KernelFunctions gemv_f32_avx2, gemm_f32_avx2;
+const KernelFunctions gemv_f32_avx2{gemv, gemv_scratch};
+const KernelFunctions gemm_f32_avx2{gemm, gemm_scratch};
 
 }  // namespace qf::kernel
 QF_TARGET_END

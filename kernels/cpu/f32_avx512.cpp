@@ -63,30 +63,9 @@ struct V {
 
 }  // namespace
 
-std::int64_t gemv_f32_avx512_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch(a);
-}
-std::int64_t gemv_f32_avx512_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch(a);
-}
-std::int64_t gemm_f32_avx512_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemm_scratch(a);
-}
-std::int64_t gemm_f32_avx512_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemm_scratch(a);
-}
-void gemv_f32_avx512_w4(const MatmulArgs& a) noexcept {
-  gemv<4>(a);
-}
-void gemv_f32_avx512_w8(const MatmulArgs& a) noexcept {
-  gemv<8>(a);
-}
-void gemm_f32_avx512_w4(const MatmulArgs& a) noexcept {
-  gemm<4>(a);
-}
-void gemm_f32_avx512_w8(const MatmulArgs& a) noexcept {
-  gemm<8>(a);
-}
+extern const KernelFunctions gemv_f32_avx512, gemm_f32_avx512;
+const KernelFunctions gemv_f32_avx512{gemv, gemv_scratch};
+const KernelFunctions gemm_f32_avx512{gemm, gemm_scratch};
 
 }  // namespace qf::kernel
 QF_TARGET_END

@@ -57,30 +57,9 @@ struct V {
 
 }  // namespace
 
-std::int64_t gemv_f32_neon_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch(a);
-}
-std::int64_t gemv_f32_neon_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch(a);
-}
-std::int64_t gemm_f32_neon_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemm_scratch(a);
-}
-std::int64_t gemm_f32_neon_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemm_scratch(a);
-}
-void gemv_f32_neon_w4(const MatmulArgs& a) noexcept {
-  gemv<4>(a);
-}
-void gemv_f32_neon_w8(const MatmulArgs& a) noexcept {
-  gemv<8>(a);
-}
-void gemm_f32_neon_w4(const MatmulArgs& a) noexcept {
-  gemm<4>(a);
-}
-void gemm_f32_neon_w8(const MatmulArgs& a) noexcept {
-  gemm<8>(a);
-}
+extern const KernelFunctions gemv_f32_neon, gemm_f32_neon;
+const KernelFunctions gemv_f32_neon{gemv, gemv_scratch};
+const KernelFunctions gemm_f32_neon{gemm, gemm_scratch};
 
 }  // namespace qf::kernel
 #endif

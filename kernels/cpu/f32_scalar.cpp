@@ -64,29 +64,8 @@ struct V {
 
 }  // namespace
 
-std::int64_t gemv_f32_scalar_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch(a);
-}
-std::int64_t gemv_f32_scalar_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch(a);
-}
-std::int64_t gemm_f32_scalar_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemm_scratch(a);
-}
-std::int64_t gemm_f32_scalar_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemm_scratch(a);
-}
-void gemv_f32_scalar_w4(const MatmulArgs& a) noexcept {
-  gemv<4>(a);
-}
-void gemv_f32_scalar_w8(const MatmulArgs& a) noexcept {
-  gemv<8>(a);
-}
-void gemm_f32_scalar_w4(const MatmulArgs& a) noexcept {
-  gemm<4>(a);
-}
-void gemm_f32_scalar_w8(const MatmulArgs& a) noexcept {
-  gemm<8>(a);
-}
+extern const KernelFunctions gemv_f32_scalar, gemm_f32_scalar;
+const KernelFunctions gemv_f32_scalar{gemv, gemv_scratch};
+const KernelFunctions gemm_f32_scalar{gemm, gemm_scratch};
 
 }  // namespace qf::kernel

@@ -26,13 +26,11 @@ Params params_of(const PackedHeader& h, const std::byte* weight) {
   return p;
 }
 
-}  // namespace
-
-std::int64_t gemm_f32_canonical_scratch(const MatmulArgs& a) noexcept {
+std::int64_t scratch_bytes(const MatmulArgs& a) noexcept {
   return a.k * static_cast<std::int64_t>(sizeof(float));
 }
 
-void gemm_f32_canonical(const MatmulArgs& a) noexcept {
+void run(const MatmulArgs& a) noexcept {
   PackedHeader h;
   std::memcpy(&h, a.weight, sizeof h);
   const Scheme scheme = scheme_of(h);
@@ -58,5 +56,10 @@ void gemm_f32_canonical(const MatmulArgs& a) noexcept {
     }
   }
 }
+
+}  // namespace
+
+extern const KernelFunctions gemm_f32_canonical;
+const KernelFunctions gemm_f32_canonical{run, scratch_bytes};
 
 }  // namespace qf::kernel

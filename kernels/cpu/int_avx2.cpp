@@ -14,9 +14,18 @@ struct V {
   using I = __m256i;
   static constexpr int kLanes = 8;
   template <int P>
-  static constexpr int kStreams = P == 1 ? 4 : 2;
-  // 4 lines are 8 steps of 2 products: 8 * 2 * 15 * 128 = 30720, below 2^15, so nothing saturates.
-  static constexpr int kNarrowLines = 4;
+  struct Tile {
+    static constexpr int kStreams = P == 1 ? 4 : 2;
+    static constexpr int kRows = P == 1 ? 4 : P == 2 ? 2 : 1, kBlocks = 1, kPanelBlocks = 2;
+  };
+  // Steps of 2 products of a code and -128 to 127 that stay below 2^15, so that nothing saturates.
+  template <int Bits>
+  static constexpr int kNarrowSteps = Bits == 8   ? 0
+                                      : Bits <= 4 ? 8
+                                      : Bits == 5 ? 4
+                                                  : 2;
+  template <int Bits>
+  static constexpr int kPanelBits = Bits <= 4 ? 4 : Bits;
 
   static F load(const float* p) { return _mm256_loadu_ps(p); }
   static F load_params(const std::byte* p, bool wide, int v) {
@@ -44,12 +53,24 @@ struct V {
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F to_float(I v) { return _mm256_cvtepi32_ps(v); }
   static I add_words(I a, I b) { return _mm256_add_epi32(a, b); }
+  static F abs(F v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
+  static F max(F a, F b) { return _mm256_max_ps(a, b); }
+  static I to_words(F v) { return _mm256_cvtps_epi32(v); }
+  static I sub_words(I a, I b) { return _mm256_sub_epi32(a, b); }
+  static I low_byte(I v) { return _mm256_srai_epi32(_mm256_slli_epi32(v, 24), 24); }
+  static I shift_8(I v) { return _mm256_srai_epi32(v, 8); }
+  static void store_bytes(std::int8_t* p, I v) {
+    const I bytes = _mm256_shuffle_epi8(v, _mm256_set1_epi32(0x0c080400));
+    const std::int32_t words[2] = {_mm256_extract_epi32(bytes, 0), _mm256_extract_epi32(bytes, 4)};
+    __builtin_memcpy(p, words, 8);
+  }
+  static void store_codes(std::byte* p, I v) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
   static I low(I v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
   static I high(I v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15)); }
   // 8-bit codes would saturate vpmaddubsw: even and odd bytes go through vpmaddwd.
   template <int Bits>
   static I dot(I sum, I u, I x) {
-    if constexpr (Bits == 4) {
+    if constexpr (Bits < 8) {
       return _mm256_add_epi16(sum, _mm256_maddubs_epi16(u, x));
     } else {
       const I even = _mm256_and_si256(u, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(u, 8);
@@ -58,9 +79,9 @@ struct V {
           sum, _mm256_add_epi32(_mm256_madd_epi16(even, x_even), _mm256_madd_epi16(odd, x_odd)));
     }
   }
-  template <int Bits>
-  static I widen(I sum) {
-    return Bits == 4 ? _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) : sum;
+  static I widen(I sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+  static void prefetch_far(const void* p) {
+    __asm__ volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
   }
   // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
   static void prefetch(const void* p) {
@@ -72,30 +93,8 @@ struct V {
 
 }  // namespace
 
-std::int64_t gemv_i8_avx2_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch<1>(a);
-}
-std::int64_t gemv_i24_avx2_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch<3>(a);
-}
-std::int64_t gemv_i8_avx2_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch<1>(a);
-}
-std::int64_t gemv_i24_avx2_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch<3>(a);
-}
-void gemv_i8_avx2_w4(const MatmulArgs& a) noexcept {
-  gemv<4, 1>(a);
-}
-void gemv_i24_avx2_w4(const MatmulArgs& a) noexcept {
-  gemv<4, 3>(a);
-}
-void gemv_i8_avx2_w8(const MatmulArgs& a) noexcept {
-  gemv<8, 1>(a);
-}
-void gemv_i24_avx2_w8(const MatmulArgs& a) noexcept {
-  gemv<8, 3>(a);
-}
+#define QF_ISA(kind) kind##_avx2
+#include "kernels/cpu/int_functions.inc"
 
 }  // namespace qf::kernel
 QF_TARGET_END

@@ -18,8 +18,14 @@ struct V {
   using I = __m512i;
   static constexpr int kLanes = 16;
   template <int P>
-  static constexpr int kStreams = 4;
-  static constexpr int kNarrowLines = 256;  // sums are 32 bits wide from the start
+  struct Tile {
+    static constexpr int kStreams = 4;
+    static constexpr int kRows = P == 1 ? 8 : 4, kBlocks = P == 3 ? 2 : 3, kPanelBlocks = kBlocks;
+  };
+  template <int Bits>
+  static constexpr int kNarrowSteps = 0;
+  template <int Bits>
+  static constexpr int kPanelBits = 8;
 
   static F load(const float* p) { return _mm512_loadu_ps(p); }
   static F load_params(const std::byte* p, bool wide, int v) {
@@ -37,10 +43,13 @@ struct V {
   }
   static F broadcast(float x) { return _mm512_set1_ps(x); }
   static I fill(std::int32_t x) { return _mm512_set1_epi32(x); }
+  // The asm keeps it in a register: one load for the several vectors that it is multiplied with.
   static I words(const std::int8_t* p) {
     std::int32_t word;
     __builtin_memcpy(&word, p, 4);
-    return _mm512_set1_epi32(word);
+    I words = _mm512_set1_epi32(word);
+    __asm__("" : "+v"(words));
+    return words;
   }
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
@@ -48,6 +57,16 @@ struct V {
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F to_float(I v) { return _mm512_cvtepi32_ps(v); }
   static I add_words(I a, I b) { return _mm512_add_epi32(a, b); }
+  static F abs(F v) { return _mm512_abs_ps(v); }
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }
+  static I to_words(F v) { return _mm512_cvtps_epi32(v); }
+  static I sub_words(I a, I b) { return _mm512_sub_epi32(a, b); }
+  static I low_byte(I v) { return _mm512_srai_epi32(_mm512_slli_epi32(v, 24), 24); }
+  static I shift_8(I v) { return _mm512_srai_epi32(v, 8); }
+  static void store_bytes(std::int8_t* p, I v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
+  }
+  static void store_codes(std::byte* p, I v) { _mm512_store_si512(p, v); }
   static I low(I v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
   static I high(I v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15)); }
   // As asm: with the intrinsic, g++ 12 copies every sum of an array of them.
@@ -56,10 +75,10 @@ struct V {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(x));
     return sum;
   }
-  template <int Bits>
-  static I widen(I sum) {
-    return sum;
+  static void prefetch_far(const void* p) {
+    __asm__ volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
   }
+  static I widen(I sum) { return sum; }
   // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
   static void prefetch(const void* p) {
     __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
@@ -70,30 +89,8 @@ struct V {
 
 }  // namespace
 
-std::int64_t gemv_i8_avx512vnni_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch<1>(a);
-}
-std::int64_t gemv_i24_avx512vnni_w4_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch<3>(a);
-}
-std::int64_t gemv_i8_avx512vnni_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch<1>(a);
-}
-std::int64_t gemv_i24_avx512vnni_w8_scratch(const MatmulArgs& a) noexcept {
-  return gemv_scratch<3>(a);
-}
-void gemv_i8_avx512vnni_w4(const MatmulArgs& a) noexcept {
-  gemv<4, 1>(a);
-}
-void gemv_i24_avx512vnni_w4(const MatmulArgs& a) noexcept {
-  gemv<4, 3>(a);
-}
-void gemv_i8_avx512vnni_w8(const MatmulArgs& a) noexcept {
-  gemv<8, 1>(a);
-}
-void gemv_i24_avx512vnni_w8(const MatmulArgs& a) noexcept {
-  gemv<8, 3>(a);
-}
+#define QF_ISA(kind) kind##_avx512vnni
+#include "kernels/cpu/int_functions.inc"
 
 }  // namespace qf::kernel
 QF_TARGET_END

@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kRows = 64;
 
 const char* accuracy_name(kernel::Accuracy a) {
-  return a == kernel::Accuracy::exact ? "exact" : "fast";
+  return a == kernel::Accuracy::exact ? "exact" : a == kernel::Accuracy::int16 ? "int16" : "fast";
 }
 const char* op_name(kernel::Op op) {
   return op == kernel::Op::gemv ? "gemv" : "gemm";

@@ -26,10 +26,11 @@ enum class Layout : std::uint16_t {
   rows16 = 1,     // blocks of 16 rows, codes in nibbles (1 to 4 bits) or bytes (5 to 8 bits)
 };
 
-// How activations are computed with.
+// How activations are computed with: relative RMS against f64 on normal weights and activations.
 enum class Accuracy : std::uint8_t {
-  exact,  // f32 activations: as good as a float matmul (relative RMS <= 1e-6)
-  fast,   // int8 activations per group (relative RMS <= 1 %)
+  exact,  // f32, or 24-bit integers per group: as good as a float matmul (<= 1e-6)
+  fast,   // 8-bit integers per group (<= 1 %)
+  int16,  // 16-bit integers per group (<= 3e-5)
 };
 
 // The first 64 bytes of a PackedWeight. Little-endian, like everything behind it.
@@ -55,18 +56,19 @@ constexpr Scheme scheme_of(const PackedHeader& h) {
 }
 
 // Where things are in layout rows16. A block of 16 rows is a run of chunks; a chunk is a head of 64-byte
-// lines with parameters, then the code lines of its groups. A line holds `line_columns` columns of the 16
-// rows. A group whose size isn't a multiple of that ends in a line whose codes beyond the group are 0.
+// lines with parameters, then the code lines of its groups. A unit is the fewest whole lines that hold whole
+// columns of the 16 rows. A group whose size isn't a multiple of a unit's columns ends in a unit whose codes
+// beyond the group are 0.
 struct Rows16 {
   static constexpr std::int64_t kRows = 16, kLine = 64;
-  int bits;                   // of a stored code: 4 or 8
-  bool wide;                  // parameters are f32, else f16
-  bool zeros;                 // zeros are stored
-  float zero;                 // middle of the codes; the zero of every group when none are stored
-  int chunk_groups;           // 2 when scales alone are f16, else 1
-  std::int64_t head_bytes;    // of a chunk's head
-  std::int64_t line_columns;  // 8 or 4
-  std::int64_t n, k, group, groups, group_lines, last_group_lines, chunk_bytes, block_bytes, blocks;
+  int bits;                 // of a stored code: 4 or 8
+  bool wide;                // parameters are f32, else f16
+  bool zeros;               // zeros are stored
+  float zero;               // middle of the codes; the zero of every group when none are stored
+  int chunk_groups;         // 2 when scales alone are f16, else 1
+  std::int64_t head_bytes;  // of a chunk's head
+  std::int64_t unit_columns, unit_bytes;
+  std::int64_t n, k, group, groups, group_units, last_group_units, chunk_bytes, block_bytes, blocks;
 
   constexpr Rows16(const Scheme& s, std::int64_t rows, std::int64_t columns)
       : bits(s.bits <= 4 ? 4 : 8),
@@ -75,29 +77,30 @@ struct Rows16 {
         zero(s.symmetric_zero()),
         chunk_groups(!wide && !zeros ? 2 : 1),
         head_bytes(wide && zeros ? 2 * kLine : kLine),
-        line_columns(bits == 4 ? 8 : 4),
+        unit_columns(bits == 4 ? 8 : 4),
+        unit_bytes(kLine),
         n(rows),
         k(columns),
         group(s.group_size(columns)),
         groups(s.groups(columns)),
-        group_lines(lines_for(group)),
-        last_group_lines(groups ? lines_for(k - (groups - 1) * group) : 0),
-        chunk_bytes(head_bytes + chunk_groups * group_lines * kLine),
+        group_units(units_for(group)),
+        last_group_units(groups ? units_for(k - (groups - 1) * group) : 0),
+        chunk_bytes(head_bytes + chunk_groups * group_units * unit_bytes),
         block_bytes(groups ? (groups + chunk_groups - 1) / chunk_groups * head_bytes +
-                                 ((groups - 1) * group_lines + last_group_lines) * kLine
+                                 ((groups - 1) * group_units + last_group_units) * unit_bytes
                            : 0),
         blocks((n + kRows - 1) / kRows) {}
 
-  constexpr std::int64_t lines_for(std::int64_t columns) const {
-    return (columns + line_columns - 1) / line_columns;
+  constexpr std::int64_t units_for(std::int64_t columns) const {
+    return (columns + unit_columns - 1) / unit_columns;
   }
-  constexpr std::int64_t lines(std::int64_t g) const {
-    return g + 1 == groups ? last_group_lines : group_lines;
+  constexpr std::int64_t units(std::int64_t g) const {
+    return g + 1 == groups ? last_group_units : group_units;
   }
   constexpr std::int64_t columns(std::int64_t g) const { return g + 1 == groups ? k - g * group : group; }
   // Offsets from the first byte of a block.
   constexpr std::int64_t codes_at(std::int64_t g) const {
-    return g / chunk_groups * chunk_bytes + head_bytes + g % chunk_groups * group_lines * kLine;
+    return g / chunk_groups * chunk_bytes + head_bytes + g % chunk_groups * group_units * unit_bytes;
   }
   constexpr std::int64_t scales_at(std::int64_t g) const {
     return g / chunk_groups * chunk_bytes + g % chunk_groups * (kLine / 2);
@@ -121,22 +124,34 @@ struct MatmulArgs {
   std::int64_t y_stride;
   const float* bias;            // [n] or nullptr
   std::int64_t n_begin, n_end;  // the outputs to compute; n_begin is a multiple of n_step
-  void* scratch;                // as large as the kernel's scratch_bytes says, 64-byte aligned, not zeroed
+  // Both 64-byte aligned and not zeroed; nullptr where the kernel asks for 0 bytes.
+  void* prepared;  // prepared_bytes: x in the kernel's own form, for all tasks of a call
+  void* scratch;   // scratch_bytes: of one call of `run`
 };
 
-// One row of kernels.inc. `run` is noexcept: no checks, no allocation, no threads; it never touches memory
-// outside the extents given, and y(i, j) doesn't depend on how n is split.
+// What a file of kernels/cpu defines for each row of the table. All are noexcept: no checks, no allocation, no
+// threads, and no memory outside the extents given.
+struct KernelFunctions {
+  void (*run)(const MatmulArgs&) noexcept;  // y(i, j) doesn't depend on how n is split
+  std::int64_t (*scratch_bytes)(const MatmulArgs&) noexcept;
+  // nullptr: `run` reads x itself. Else prepare() is called for every row of x once before `run`, from many
+  // threads for different rows; row_begin is a multiple of prepare_step.
+  std::int64_t (*prepared_bytes)(const MatmulArgs&) noexcept = nullptr;
+  void (*prepare)(const MatmulArgs&, std::int64_t row_begin, std::int64_t row_end) noexcept = nullptr;
+  std::int64_t prepare_step = 1;
+};
+
+// One row of kernels.inc.
 struct Kernel {
   const char* name;
   Op op;
   Accuracy accuracy;
   Layout layout;
-  int bits;  // of a stored code: 4 or 8; 0: any
+  int bits;  // of a stored code; 0: any
   IsaMask isa;
   std::int64_t m_min, m_max;  // rows of x it accepts
   std::int64_t n_step;        // the host may split n at multiples of it
-  void (*run)(const MatmulArgs&);
-  std::int64_t (*scratch_bytes)(const MatmulArgs&);  // for one call of `run`; scratch is not looked at
+  const KernelFunctions* functions;
 };
 
 }  // namespace qf::kernel

@@ -61,6 +61,25 @@ struct MatmulOptions {
 Status matmul(MatrixView<const float> x, const PackedWeight& w, MatrixView<float> y,
               std::span<const float> bias = {}, const MatmulOptions& options = {});
 
+// One product of a call: y [m, n] = x [m, k] * w^T + bias, as above.
+struct Product {
+  MatrixView<const float> x;
+  const PackedWeight* w;
+  MatrixView<float> y;
+  std::span<const float> bias = {};
+};
+
+// Several products at once, such as q, k and v, or the experts of a layer: the threads meet once, and x is
+// prepared once for weights that share it, their scheme and k. The same results as one call each. The y of
+// no product may overlap another's y or any x. Errors: those of matmul(); nothing is computed then.
+Status matmul(std::span<const Product> products, const MatmulOptions& options = {});
+
+// y [m, n] = silu(x * gate^T) * (x * up^T), the first half of a gated feed-forward layer (Shazeer 2020), without
+// storing the second product. The bits of matmul() twice and silu_mul(). Errors: those of matmul(), gate and
+// up of different shapes.
+Status matmul_swiglu(MatrixView<const float> x, const PackedWeight& gate, const PackedWeight& up,
+                     MatrixView<float> y, const MatmulOptions& options = {});
+
 // All rows of kernels/kernels.inc built into this library, in order of preference.
 std::span<const Kernel* const> kernels();
 const Kernel* find_kernel(std::string_view name);
@@ -75,7 +94,7 @@ Status check_environment();
 
 // The kernel that matmul() would run: options.kernel if given; else a kernel named in the environment
 // variable QF_FORCE_KERNEL (names, separated by commas; read at first use) that fits; else the first row of
-// the table that fits, where Accuracy::exact admits exact kernels only and Accuracy::fast all. To fit is to
+// the table that fits, where a kernel may be more accurate than asked for, never less. To fit is to
 // have the weight's layout and width, to accept m rows and to need no more than cpu_isa(). Errors:
 // options.kernel doesn't fit, an unknown name in an environment variable.
 Result<const Kernel*> choose_kernel(const PackedWeight& w, std::int64_t m, const MatmulOptions& options = {});
