@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""object_code_test.py OBJDUMP COMPILER OBJECT...: what the compiler (GNU or Clang) made of the kernels' hot loops on x86-64.
+
+Compilers drop prefetches of inlined functions and spill accumulators without a word, and either costs a fifth of the speed or more. A hot loop
+is an innermost loop of a kernel that multiplies vectors at least 4 times and isn't the end of a group, which converts sums. In it
+  - what ASKS names has a prefetch for each line of each stream;
+  - no vector goes to the stack or comes from there, but where KNOWN allows some.
+"""
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import object_code  # noqa: E402
+
+INTEGERS = (r"^(\{vex\} )?(vpdpbusds?|vpmaddubsw|vpmaddwd|vpdpwssd)\b", r"^vcvtdq2ps")
+FLOATS = (r"^vfn?m(add|sub)\w*p[sd]\b", r"^vrndscaleps|^vroundps|^vdivps|^vcvtps2dq")
+FILES = [(r"int_(avx\w*)", INTEGERS), (r"f32_(avx\w*)", FLOATS), (r"dense_(avx\w*)", FLOATS)]
+
+# file, function, the streams of memory in a loop: a number, or the group of the pattern that says it. The loop has that many prefetches or
+# a multiple, where a step reads several lines of each.
+ASKS = [(r"int_avx", r"direct_tile<\d+, \d+, \d+, (\d+)", None), (r"f32_avx512", r"gemv", 1), (r"f32_avx2", r"gemv", 1)]
+
+# file, function, most stack accesses in a loop of g++ and of clang, why.
+KNOWN = [
+    (r"int_avx(2|vnni)", r".", 70, 30, "codes, sums of 16 bits and sums of 32 bits of several blocks need more than 16 registers"),
+    (r"int_avx512", r"direct", 0, 4, "clang 14 reads what stays the same in a loop from there"),
+    (r"f32_avx2", r"gemv", 45, 40, "two blocks of 16 rows and their unpacked codes need more than 16 registers"),
+    (r"f32_avx512", r".", 0, 1, "clang 14 reads what stays the same in a loop from there"),
+    (r"dense_avx", r"tile", 5, 28, "halves that become floats on the way; clang 14 spills the sums"),
+]
+STACK = r"-?(?:0x[0-9a-f]+)?\(%r[sb]p[^)]*\)"
+SPILL = rf"^v\S+\s+.*%[xyz]mm\d+,\s*{STACK}|^v(?!broadcast|pbroadcast)\S+\s+(?:\$\S+,)?{STACK}(?!\{{1to),.*%[xyz]mm\d+"
+
+
+def streams(name, function):
+    for file, pattern, count in ASKS:
+        match = re.search(pattern, function)
+        if re.match(file, name) and match:
+            return count or int(match[1])
+    return 0
+
+
+def check(objdump, compiler, path, name, instructions):
+    """Lines that describe its hot loops, and what is wrong with them."""
+    multiply, end = instructions
+    texts, bad = [], []
+    for loop in object_code.innermost_loops(object_code.functions(objdump, path)):
+        products = loop.count(multiply)
+        if products < 4 or loop.count(end) or products * 12 < len(loop):
+            continue
+        function = re.sub(r"\(.*", "", loop.function).removeprefix("void ").removeprefix("detail::")
+        prefetches, spills = loop.count(r"^prefetch"), loop.count(SPILL)
+        texts.append(f"{name}: {function}: {len(loop)} instructions, {products} multiplications, {prefetches} prefetches, {spills} stack accesses")
+        most = max(((gnu, clang)[compiler == "Clang"] for file, pattern, gnu, clang, _ in KNOWN
+                    if re.match(file, name) and re.search(pattern, function)), default=0)
+        if spills > most:
+            bad.append(f"{texts[-1]}; at most {most} stack accesses expected")
+        asked = streams(name, function)
+        if asked and (prefetches == 0 or prefetches % asked):
+            bad.append(f"{texts[-1]}; {asked} prefetches expected, or a multiple")
+    if not texts:
+        bad.append(f"{name}: no hot loop found; this test must learn what it looks like now")
+    return texts, bad
+
+
+def main(objdump, compiler, objects):
+    texts, bad = [], []
+    for path in objects:
+        name = os.path.basename(path).split(".")[0]
+        for pattern, instructions in FILES:
+            if re.fullmatch(pattern, name):
+                more, worse = check(objdump, compiler, path, name, instructions)
+                texts, bad = texts + more, bad + worse
+    print("\n".join(texts + [f"FAILED  {text}" for text in bad]))
+    print(f"{len(texts)} hot loops, {len(bad)} not as expected")
+    return 1 if bad or not texts else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1].endswith("NOTFOUND"):
+        print("SKIPPED object_code_test: no objdump")
+        sys.exit(0)
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
