@@ -19,6 +19,8 @@ using detail::TileArgs;
 
 constexpr std::int64_t kStretch = 256;   // keys with one largest score and one sum
 constexpr std::int64_t kMostPanels = 4;  // of 16 keys, that are transposed together
+constexpr std::int64_t kFewRows = 12;    // that don't take longer to compute than to read
+constexpr std::int64_t kPanelsAhead = 1;
 constexpr std::int64_t kRowsAtOnce =
     96;  // enough to pay for transposing keys; their scores stay in the cache
 
@@ -194,8 +196,8 @@ class Attention {
       return Range{std::max<std::int64_t>(0, v.begin - base), std::min(kStretch, v.end - base)};
     };
     const Range all{sees(0).begin, sees(tokens - 1).end};
-    score(s, rows_of(a_.key_pages, a_.key_stride, head), base, all, rows, sees);
     const Rows values = rows_of(a_.value_pages, a_.value_stride, head);
+    score(s, rows_of(a_.key_pages, a_.key_stride, head), base, all, rows, sees);
     for (std::int64_t r0 = 0; r0 < rows; r0 += kTileRows) {
       const std::int64_t n = std::min<std::int64_t>(kTileRows, rows - r0);
       const Range some{sees(r0 / group_).begin, sees((r0 + n - 1) / group_).end};
@@ -222,8 +224,16 @@ class Attention {
       const int panels = static_cast<int>((std::min(wide, all.end - j) + kPanel - 1) / kPanel);
       for (int p = 0; p < panels; ++p) {
         const void* row[kPanel];
-        for (int i = 0; i < kPanel; ++i)  // keys that nobody sees are stood in for by one that somebody does
-          row[i] = keys.at(base + std::clamp(j + p * kPanel + i, all.begin, all.end - 1));
+        const auto find = [&](const Rows& of, std::int64_t from) {
+          for (int i = 0; i < kPanel;
+               ++i)  // keys that nobody sees are stood in for by one that somebody does
+            row[i] = of.at(base + std::clamp(from + i, all.begin, all.end - 1));
+        };
+        if (rows <= kFewRows) {  // memory is what takes the time: it works on while this panel is computed
+          find(keys, j + (p + kPanelsAhead) * kPanel);
+          op_.ask(row, kPanel, d * bytes_);
+        }
+        find(keys, j + p * kPanel);
         op_.pack[stored_](row, d, s.panels + p * kPanel * d);
       }
       TileArgs t{0,          panels,  d,        nullptr, d,      s.panels, kPanel,

@@ -20,6 +20,43 @@ using detail::Linear;
 
 constexpr std::int64_t kBlock = 512;  // tokens that go through a layer together
 
+// Scratch memory of products: one block that is lent again and again, so that running on allocates nothing. More
+// than one block at a time comes from the system.
+class KeptMemory {
+ public:
+  KeptMemory() = default;
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+  ~KeptMemory() { system().release(system().user, block_, size_); }
+  Allocator allocator() { return {take, give, this}; }
+
+ private:
+  static const Allocator& system() { return default_allocator(); }
+  static void* take(void* user, std::size_t bytes, std::size_t alignment) {
+    KeptMemory& me = *static_cast<KeptMemory*>(user);
+    if (me.lent_) return system().allocate(system().user, bytes, alignment);
+    if (bytes > me.size_) {
+      system().release(system().user, me.block_, me.size_);
+      me.size_ = 0;
+      me.block_ = system().allocate(system().user, bytes, alignment);
+      if (me.block_) me.size_ = bytes;
+    }
+    me.lent_ = me.block_ != nullptr;
+    return me.block_;
+  }
+  static void give(void* user, void* pointer, std::size_t bytes) {
+    KeptMemory& me = *static_cast<KeptMemory*>(user);
+    if (pointer == me.block_)
+      me.lent_ = false;
+    else
+      system().release(system().user, pointer, bytes);
+  }
+
+  void* block_ = nullptr;
+  std::size_t size_ = 0;
+  bool lent_ = false;
+};
+
 // Every buffer that forward() needs for up to `rows` tokens; kept between calls.
 struct Scratch {
   std::int64_t rows = 0;
@@ -79,8 +116,8 @@ class LlamaDecoder final : public Decoder {
   }
 
   std::uint64_t weight_bytes() const override {
-    std::uint64_t sum = weights_.embedding.bytes() + weights_.final_norm.size() * sizeof(float) +
-                        (config_.tied_head ? 0 : weights_.head.bytes());
+    std::uint64_t sum =
+        weights_.embedding.bytes() + weights_.final_norm.size() * sizeof(float) + weights_.head.bytes();
     for (const Layer& l : weights_.layers) {
       for (const Linear* linear : {&l.q, &l.k, &l.v, &l.qkv, &l.o, &l.gate, &l.up, &l.gate_up, &l.down})
         sum += linear->bytes();
@@ -166,11 +203,18 @@ class LlamaDecoder final : public Decoder {
     const std::int64_t q = q_dim(), kv = kv_dim();
     const MatrixView<const float> x(s.normed.data(), {rows, config_.hidden});
     if (config_.fused_qkv) {
-      QF_TRY(l.qkv.apply(x, {s.qkv.data(), {rows, q + 2 * kv}}, options_));
+      QF_TRY(l.qkv.apply(x, {s.qkv.data(), {rows, q + 2 * kv}}, matmul_));
     } else {
-      QF_TRY(l.q.apply(x, {s.q.data(), {rows, q}}, options_));
-      QF_TRY(l.k.apply(x, {s.k.data(), {rows, kv}}, options_));
-      QF_TRY(l.v.apply(x, {s.v.data(), {rows, kv}}, options_));
+      const MatrixView<float> to[] = {
+          {s.q.data(), {rows, q}}, {s.k.data(), {rows, kv}}, {s.v.data(), {rows, kv}}};
+      const Linear* const of[] = {&l.q, &l.k, &l.v};
+      if (l.q.is_packed && l.k.is_packed && l.v.is_packed) {  // threads meet once, x is prepared once
+        kernel::Product products[3];
+        for (int i = 0; i < 3; ++i) products[i] = {x, &of[i]->packed, to[i], of[i]->bias};
+        QF_TRY(kernel::matmul(products, matmul_));
+      } else {
+        for (int i = 0; i < 3; ++i) QF_TRY(of[i]->apply(x, to[i], matmul_));
+      }
     }
     for_rows(rows, [&](std::int64_t r) {
       if (config_.fused_qkv) {
@@ -210,16 +254,22 @@ class LlamaDecoder final : public Decoder {
     Scratch& s = scratch_;
     const std::int64_t ffn = config_.ffn;
     const MatrixView<const float> x(s.normed.data(), {rows, config_.hidden});
-    const MatrixView<float> gate(s.gate_up.data(), {rows, ffn}, {2 * ffn, 1}),
-        up(s.gate_up.data() + ffn, {rows, ffn}, {2 * ffn, 1});
-    if (config_.fused_gate_up) {
-      QF_TRY(l.gate_up.apply(x, {s.gate_up.data(), {rows, 2 * ffn}}, options_));
+    const bool fused = config_.fused_gate_up;
+    const std::int64_t stride = fused ? 2 * ffn : ffn;
+    const MatrixView<float> gate(s.gate_up.data(), {rows, ffn}, {stride, 1}),
+        up(s.gate_up.data() + (fused ? ffn : rows * ffn), {rows, ffn}, {stride, 1});
+    if (!fused && l.gate.is_packed && l.up.is_packed && l.gate.bias.empty() && l.up.bias.empty()) {
+      QF_TRY(kernel::matmul_swiglu(x, l.gate.packed, l.up.packed, gate, matmul_));
     } else {
-      QF_TRY(l.gate.apply(x, gate, options_));
-      QF_TRY(l.up.apply(x, up, options_));
+      if (fused) {
+        QF_TRY(l.gate_up.apply(x, {s.gate_up.data(), {rows, 2 * ffn}}, matmul_));
+      } else {
+        QF_TRY(l.gate.apply(x, gate, matmul_));
+        QF_TRY(l.up.apply(x, up, matmul_));
+      }
+      for_rows(rows, [&](std::int64_t r) { kernel::silu_mul(gate.row(r), up.row(r), ffn); });
     }
-    for_rows(rows, [&](std::int64_t r) { kernel::silu_mul(gate.row(r), up.row(r), ffn); });
-    return l.down.apply(gate, {s.added.data(), {rows, config_.hidden}}, options_);
+    return l.down.apply(gate, {s.added.data(), {rows, config_.hidden}}, matmul_);
   }
 
   // One block of tokens through all layers. On an error nothing of it is committed.
@@ -237,7 +287,7 @@ class LlamaDecoder final : public Decoder {
       QF_TRY(project_qkv(l, rows));
       QF_TRY(attend(i, rows, kv));
       QF_TRY(l.o.apply(MatrixView<const float>(s.attended.data(), {rows, q_dim()}),
-                       {s.added.data(), {rows, hidden}}, options_));
+                       {s.added.data(), {rows, hidden}}, matmul_));
       add_and_norm(l.ffn_norm, 0, rows, true);
       QF_TRY(feed_forward(l, rows));
     }
@@ -251,13 +301,18 @@ class LlamaDecoder final : public Decoder {
     const MatrixView<const float> x(scratch_.normed.data() + first * config_.hidden,
                                     {end - first, config_.hidden});
     const MatrixView<float> y(logits.row(to), {end - first, config_.vocab}, logits.stride);
-    if (config_.tied_head) return kernel::dense_matmul(x, weights_.embedding, y, {}, options_.parallel);
-    return weights_.head.apply(x, y, options_);
+    if (!weights_.has_head())
+      return kernel::dense_matmul(x, weights_.embedding.dense, y, {}, options_.parallel);
+    return weights_.head.apply(x, y, matmul_);
   }
 
   ModelConfig config_;
   detail::Weights weights_;
   LoadOptions options_;
+  KeptMemory memory_;
+  const Allocator allocator_ = memory_.allocator();
+  const kernel::MatmulOptions matmul_{
+      .accuracy = options_.accuracy, .parallel = options_.parallel, .allocator = &allocator_};
   detail::RopeFrequencies short_rope_, long_rope_;
   Scratch scratch_;
   std::vector<const void*> keys_, values_;  // [kv_heads], of the layer at hand

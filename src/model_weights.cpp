@@ -38,7 +38,7 @@ class Loader {
   Result<Weights> run() {
     const ModelConfig& c = config_;
     Weights w;
-    QF_TRY(embedding(w.embedding));
+    QF_TRY(embedding(w));
     w.layers.resize(static_cast<std::size_t>(c.layers));
     for (std::int64_t i = 0; i < c.layers; ++i)
       QF_TRY(layer("model.layers." + num(i) + ".", w.layers[static_cast<std::size_t>(i)]));
@@ -86,12 +86,18 @@ class Loader {
     return vector(module + ".weight", shape_of(module).columns, out);
   }
 
-  // Rows are looked up one by one, so a low-bit embedding is expanded.
-  Status embedding(kernel::DenseWeight& out) {
+  // Rows of a low-bit embedding are looked up in its codes; as the head of a tied model it is packed.
+  Status embedding(Weights& w) {
     const std::string module = "model.embed_tokens";
-    if (!io::is_quantized(file_, module)) return matrix(module, out);
-    QF_TRY_ASSIGN(const QuantizedMatrix w, low_bit(module));
-    return expand(w, out);
+    if (!io::is_quantized(file_, module)) return matrix(module, w.embedding.dense);
+    QF_TRY_ASSIGN(QuantizedMatrix stored, low_bit(module));
+    if (options_.compute == Compute::f32) return expand(stored, w.embedding.dense);
+    if (config_.tied_head) {
+      QF_TRY_ASSIGN(w.head.packed, kernel::prepack(stored, {.parallel = options_.parallel}));
+      w.head.name = module, w.head.is_packed = true;
+    }
+    w.embedding.low_bit = std::move(stored);
+    return {};
   }
 
   Status linear(const std::string& module, bool bias, Linear& out) {
@@ -206,7 +212,7 @@ class Loader {
 
   // A tied checkpoint may carry a copy of the embedding as its head. A copy that differs is an edited or
   // quantized file whose meaning depends on the reader, so it is refused.
-  Status check_tied_head(const kernel::DenseWeight& embedding) {
+  Status check_tied_head(const Embedding& embedding) {
     const std::string name = "lm_head.weight";
     if (!file_.find(name)) return {};
     const std::int64_t n = config_.vocab, k = config_.hidden, shape[] = {n, k};

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "qf/core/buffer.hpp"
+#include "qf/format/quantized_matrix.hpp"
 #include "qf/io/checkpoint.hpp"
 #include "qf/kernel/dense.hpp"
 #include "qf/kernel/matmul.hpp"
@@ -22,12 +23,30 @@ struct Linear {
   bool is_packed = false;
   Array<float> bias;  // [n] or empty
 
-  Status apply(MatrixView<const float> x, MatrixView<float> y, const LoadOptions& options) const {
+  Status apply(MatrixView<const float> x, MatrixView<float> y, const kernel::MatmulOptions& options) const {
     if (!is_packed) return kernel::dense_matmul(x, dense, y, bias, options.parallel);
-    return kernel::matmul(x, packed, y, bias, {options.accuracy, nullptr, options.parallel});
+    return kernel::matmul(x, packed, y, bias, options);
   }
   std::uint64_t bytes() const {
     return (is_packed ? packed.buffer().size() : dense.bytes()) + bias.size() * sizeof(float);
+  }
+};
+
+// Rows by token id.
+struct Embedding {
+  kernel::DenseWeight dense;
+  QuantizedMatrix low_bit;  // used instead if it has rows
+  bool is_low_bit() const { return low_bit.n() > 0; }
+  void copy_row(std::int64_t i, float* out) const {
+    if (is_low_bit())
+      low_bit.dequantize_row(i, out);
+    else
+      dense.copy_row(i, out);
+  }
+  std::uint64_t bytes() const {
+    const std::int64_t floats = low_bit.scales().size() + low_bit.zeros().size() + low_bit.codebook().size();
+    return dense.bytes() + static_cast<std::uint64_t>(low_bit.codes().size()) +
+           static_cast<std::uint64_t>(floats) * sizeof(float);
   }
 };
 
@@ -41,10 +60,11 @@ struct Layer {
 };
 
 struct Weights {
-  kernel::DenseWeight embedding;  // [vocab, hidden]
+  Embedding embedding;  // [vocab, hidden]
   std::vector<Layer> layers;
   Array<float> final_norm;
-  Linear head;  // unused when tied
+  Linear head;  // unused when tied to a float embedding
+  bool has_head() const { return head.is_packed || head.dense.n() > 0; }
 };
 
 // Errors name file and tensor: missing, of another shape or type than the configuration asks for, holding NaN

@@ -43,6 +43,7 @@ struct DenseOps {
   // Makes a panel [k][kPanel] of f32 from kPanel rows of k elements.
   void (*pack[kStoredTypes])(const void* const* rows, std::int64_t k, float* panel);
   void (*widen[kStoredTypes])(const void* from, std::int64_t n, float* to);
+  void (*ask)(const void* const* rows, int count, std::int64_t bytes);  // prefetches `bytes` of each row
   // s[i] = exp(s[i] - largest) for lo <= i < hi, where `largest` is that of these, and 0 elsewhere in [0, n);
   // returns the sum, added up in 16 lanes by i mod 16. n is a multiple of 16, lo < hi.
   float (*softmax)(float* s, std::int64_t n, std::int64_t lo, std::int64_t hi, float* largest);
