@@ -28,7 +28,7 @@ def functions(objdump, path):
             # .cold and .isra parts are functions of their own
             body = found.setdefault(match[1].replace("qf::kernel::", "").replace("(anonymous namespace)::", ""), [])
         elif body is not None and (match := INSTRUCTION.match(line)):
-            body.append((int(match[1], 16), match[2].split("#")[0].strip()))
+            body.append((int(match[1], 16), re.split(r"\s+(?:# |// )", match[2])[0].strip()))
     return found
 
 
