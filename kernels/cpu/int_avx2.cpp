@@ -17,6 +17,8 @@ struct V {
   struct Tile {
     static constexpr int kStreams = P == 1 ? 4 : 2;
     static constexpr int kRows = P == 1 ? 4 : P == 2 ? 2 : 1, kBlocks = 1, kPanelBlocks = 2;
+    static constexpr int kSomeRows = kRows, kSomeBlocks = kBlocks, kFewRows = P == 1 ? 2 : kRows,
+                         kFewBlocks = P == 1 ? 2 : kBlocks;
   };
   // Steps of 2 products of a code and -128 to 127 that stay below 2^15, so that nothing saturates.
   template <int Bits>

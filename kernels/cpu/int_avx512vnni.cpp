@@ -21,6 +21,7 @@ struct V {
   struct Tile {
     static constexpr int kStreams = 4;
     static constexpr int kRows = P == 1 ? 8 : 4, kBlocks = P == 3 ? 2 : 3, kPanelBlocks = kBlocks;
+    static constexpr int kSomeRows = 4, kSomeBlocks = P == 1 ? 4 : kBlocks, kFewRows = 2, kFewBlocks = 4;
   };
   template <int Bits>
   static constexpr int kNarrowSteps = 0;

@@ -15,7 +15,8 @@ struct V {
   template <int P>
   struct Tile {
     static constexpr int kStreams = 1;
-    static constexpr int kRows = 2, kBlocks = 1, kPanelBlocks = 2;
+    static constexpr int kRows = 2, kBlocks = 1, kSomeRows = 2, kSomeBlocks = 1, kFewRows = 1, kFewBlocks = 2,
+                         kPanelBlocks = 2;
   };
   template <int Bits>
   static constexpr int kNarrowSteps = 0;
