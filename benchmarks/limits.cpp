@@ -205,6 +205,8 @@ constexpr PeakLoop kPeaks[] = {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
+}  // namespace
+
 const Allocator& huge_pages() {
   static constexpr Allocator kHuge{[](void*, std::size_t bytes, std::size_t) -> void* {
                                      void* memory = std::aligned_alloc(
@@ -217,8 +219,6 @@ const Allocator& huge_pages() {
                                    [](void*, void* pointer, std::size_t) { std::free(pointer); }, nullptr};
   return kHuge;
 }
-
-}  // namespace
 
 std::span<const ReadLoop> read_loops() {
   return kReads;
@@ -257,10 +257,10 @@ Limits::Limits(int threads, ParallelFor parallel) : threads_(threads), parallel_
   for (const ReadLoop& loop : kReads) {
     if (loop.isa & ~kernel::cpu_isa()) continue;
     ways_.emplace_back(&loop, normal_.data());
-    reads_.push_back({loop.name, 0, 0});
+    reads_.push_back({loop.name, false, 0, 0});
     if (huge_.empty()) continue;
     ways_.emplace_back(&loop, huge_.data());
-    reads_.push_back({std::string(loop.name) + ", huge pages", 0, 0});
+    reads_.push_back({std::string(loop.name) + ", huge pages", true, 0, 0});
   }
   constexpr int kRounds = 7;
   std::vector<std::vector<double>> by_watch(ways_.size()), by_wall(ways_.size());
@@ -277,6 +277,13 @@ Limits::Limits(int threads, ParallelFor parallel) : threads_(threads), parallel_
     reads_[i].wall_gb_s = median(by_wall[i]);
     if (reads_[i].gb_s > reads_[best_].gb_s) best_ = i;
   }
+}
+
+const Limits::Read& Limits::best_read(bool huge) const {
+  const Read* best = nullptr;
+  for (const Read& read : reads_)
+    if (read.huge == huge && (!best || read.gb_s > best->gb_s)) best = &read;
+  return best ? *best : best_read();
 }
 
 void Limits::read(std::size_t way) {

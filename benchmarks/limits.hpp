@@ -38,6 +38,9 @@ std::span<const PeakLoop> peak_loops();
 // The fastest that `isa` has, which this CPU must have too; nullptr if there is none.
 const PeakLoop* peak_loop(Numbers numbers, kernel::IsaMask isa);
 
+// Memory in huge pages, if the system gives any.
+const Allocator& huge_pages();
+
 // Size of the last cache, 32 MiB if the system doesn't say.
 std::size_t last_cache_bytes();
 
@@ -51,10 +54,13 @@ class Limits {
 
   struct Read {
     std::string name;
+    bool huge;
     double gb_s, wall_gb_s;  // medians, by the stopwatch and by the wall
   };
   const std::vector<Read>& reads() const { return reads_; }
   const Read& best_read() const { return reads_[best_]; }
+  // The best of those from pages of this kind.
+  const Read& best_read(bool huge) const;
 
   double read_gb_s();  // now, by the best way
   double peak_gop_s(const PeakLoop& loop);

@@ -82,8 +82,8 @@ class Setting {
         if (request_.kernel == kernel->name && fits(kernel)) found.push_back(kernel);
         continue;
       }
-      // The oracle is slow, and kernels for several rows say nothing new of one.
-      const bool dull = kernel->layout == kernel::Layout::canonical ||
+      // The oracle and what has no vectors are slow, and kernels for several rows say nothing new of one.
+      const bool dull = kernel->layout == kernel::Layout::canonical || kernel->isa == kernel::isa::scalar ||
                         (kernel->op == kernel::Op::gemm && problem_.m == 1 && kernel->m_min <= 1);
       if (kernel != found.front() && !dull && fits(kernel)) found.push_back(kernel);
     }
@@ -153,11 +153,13 @@ class Setting {
     kernel::PackOptions options;
     options.layout = layout;
     options.parallel = request_.parallel;
+    const Allocator& allocator = request_.huge_pages ? huge_pages() : default_allocator();
+    options.allocator = &allocator;
     weights.push_back(prepack(matrix_, options).value());
     const std::span<const std::byte> first = weights.front().buffer();
     for (std::size_t total = first.size(); !request_.warm && total < 4 * last_cache_bytes();
          total += first.size()) {
-      auto copy = Array<std::byte>::make(first.size()).value();
+      auto copy = Array<std::byte>::make(first.size(), allocator).value();
       std::memcpy(copy.data(), first.data(), first.size());
       weights.push_back(PackedWeight::from_buffer(std::move(copy), "copy").value());
     }

@@ -34,7 +34,8 @@ struct Rounds {
   std::vector<double> seconds, read_gb_s, peak_gop_s;  // one of each a round
 };
 
-json to_json(const Case& c, const Rounds& r, int threads) {
+// read_share: the best read of all to the best from such pages as the weights lie in.
+json to_json(const Case& c, const Rounds& r, int threads, double read_share) {
   const double seconds = median(r.seconds);
   std::vector<double> of_memory, of_multiply;
   for (std::size_t i = 0; i < r.seconds.size(); ++i) {
@@ -57,6 +58,7 @@ json to_json(const Case& c, const Rounds& r, int threads) {
                                 : "none"},
             {"share_of_limit", by_memory ? memory : multiply},
             {"share_of_memory", memory},
+            {"share_of_read_from_such_pages", memory * read_share},
             {"limit_gb_s", median(r.read_gb_s)},
             {"relative_rms", c.relative_rms},
             {"cold", c.cold},
@@ -122,7 +124,8 @@ int measure(const Options& o, std::vector<Case>& cases, Limits& limits, json& re
       spent[i] += clock_seconds(CLOCK_MONOTONIC) - start;
     }
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    results.push_back(to_json(cases[i], all[i], limits.threads()));
+    results.push_back(to_json(cases[i], all[i], limits.threads(),
+                              limits.best_read().gb_s / limits.best_read(o.request.huge_pages).gb_s));
     if (!o.as_json) print_row(results.back());
   }
   return 0;
@@ -276,6 +279,7 @@ int main(int argc, char** argv) {
   app.add_option("--shape", o.request.shapes, "MxNxK: rows of x, outputs, inputs")->delimiter(',');
   app.add_flag("--models", o.request.models, "shapes of real models, M = 1 and 32");
   app.add_flag("--warm", o.request.warm, "weights stay in the cache; shares are of the multiply peak then");
+  app.add_flag("--huge-pages", o.request.huge_pages, "weights lie in huge pages");
   app.add_option("--threads", o.threads, "threads; several numbers, several tables")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
