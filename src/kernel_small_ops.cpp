@@ -59,6 +59,10 @@ void silu_mul(float* gate, const float* up, std::int64_t n) {
   dense_ops().silu_mul(gate, up, n);
 }
 
+void to_f16(const float* from, std::int64_t n, f16* to) {
+  dense_ops().to_f16(from, n, to);
+}
+
 void add(float* to, const float* from, std::int64_t n) {
   dense_ops().add(to, from, n);
 }

@@ -7,7 +7,7 @@
 
 #include "qf/kernel/attention.hpp"
 #include "qf/kernel/small_ops.hpp"
-#include "qf/model/kv_f32.hpp"
+#include "qf/model/kv_flat.hpp"
 #include "src/model_folder.hpp"
 #include "src/model_rope.hpp"
 #include "src/model_weights.hpp"
@@ -81,6 +81,10 @@ class LlamaDecoder final : public Decoder {
   const ModelConfig& config() const override { return config_; }
 
   Result<std::unique_ptr<KvStore>> make_kv(std::int64_t capacity) const override {
+    if (options_.accuracy == kernel::Accuracy::fast) {
+      QF_TRY_ASSIGN(auto kv, KvF16::make(config_.layers, config_.kv_heads, config_.head_dim, capacity));
+      return std::unique_ptr<KvStore>(std::move(kv));
+    }
     QF_TRY_ASSIGN(auto kv, KvF32::make(config_.layers, config_.kv_heads, config_.head_dim, capacity));
     return std::unique_ptr<KvStore>(std::move(kv));
   }
@@ -244,6 +248,7 @@ class LlamaDecoder final : public Decoder {
     a.window = windows.empty() || windows[static_cast<std::size_t>(layer)] ? config_.sliding_window : 0;
     a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
     a.q = {s.q.data(), {rows, q_dim()}};
+    a.kv_type = kv.dtype();
     a.key_pages = key_pages_, a.value_pages = value_pages_;
     a.key_stride = key_stride_, a.value_stride = value_stride_;
     a.out = {s.attended.data(), {rows, q_dim()}};

@@ -118,6 +118,21 @@ TEST_CASE("exponentials of every instruction set keep their error and their limi
   }
 }
 
+TEST_CASE("rounding to f16 of every instruction set") {
+  Random random(4);
+  for (const DenseOps* op : all_dense_ops())
+    for (const std::int64_t n : kLengths) {
+      std::vector<float> x = random.many(n);
+      const float edges[] = {65504, 65520, -1e9f, 1e-8f, 6e-8f, 1.00048828125f, 1.00146484375f, -0.0f};
+      for (std::size_t i = 0; i < x.size() && i < 8; ++i) x[x.size() - 1 - i] = edges[i];
+      std::vector<qf::f16> out(x.size() + 1, qf::f16(kGuard));
+      op->to_f16(x.data(), n, out.data());
+      CAPTURE(op->name, n);
+      for (std::size_t i = 0; i < x.size(); ++i) REQUIRE(out[i].bits == qf::f16(x[i]).bits);
+      CHECK(float(out.back()) == float(qf::f16(kGuard)));
+    }
+}
+
 TEST_CASE("softmax of any length") {
   Random random(3);
   for (const std::int64_t n : kLengths) {

@@ -9,7 +9,7 @@
 
 #include "qf/core/json.hpp"
 #include "qf/io/safetensors_writer.hpp"
-#include "qf/model/kv_f32.hpp"
+#include "qf/model/kv_flat.hpp"
 #include "tests/model_test.hpp"
 
 using namespace model_test;
@@ -241,11 +241,41 @@ TEST_CASE("the cache keeps heads apart") {
   REQUIRE((*kv)->append(1, 2, keys, values).ok());
   (*kv)->commit(2);
   std::int64_t stride = 0;
-  const float* head = (*kv)->keys(1, 1, &stride);
+  const auto* head = static_cast<const float*>((*kv)->keys(1, 1, &stride));
   CHECK(head[0] == 3);
   CHECK(head[stride + 2] == 11);
-  CHECK((*kv)->values(1, 0, &stride)[stride] == 106);
+  CHECK(static_cast<const float*>((*kv)->values(1, 0, &stride))[stride] == 106);
   CHECK((*kv)->append(2, 1, keys, values).text() == "layer 2 of a cache with 2");
   CHECK((*kv)->append(0, 3, keys, values).text() ==
         "the cache is full: 2 of 4 tokens held, 3 more don't fit");
+}
+
+TEST_CASE("a cache of f16 rounds keys and values") {
+  auto kv = qf::model::KvF16::make(1, 1, 21, 2);
+  REQUIRE(kv.ok());
+  float keys[21], values[21];
+  for (int i = 0; i < 21; ++i) keys[i] = 1.0f / static_cast<float>(i + 3), values[i] = -keys[i];
+  keys[20] = 1e6f;
+  REQUIRE((*kv)->append(0, 1, keys, values).ok());
+  (*kv)->commit(1);
+  CHECK((*kv)->dtype() == qf::DType::f16);
+  std::int64_t stride = 0;
+  const auto *k = static_cast<const qf::f16*>((*kv)->keys(0, 0, &stride)),
+             *v = static_cast<const qf::f16*>((*kv)->values(0, 0, &stride));
+  for (int i = 0; i < 21; ++i) {
+    CHECK(k[i].bits == qf::f16(keys[i]).bits);
+    CHECK(v[i].bits == qf::f16(values[i]).bits);
+  }
+}
+
+TEST_CASE("a decoder takes caches of f32 and f16") {
+  qf::model::LoadOptions fast;
+  fast.accuracy = qf::kernel::Accuracy::fast;
+  const auto exact = load(golden("llama2")), other = load(golden("llama2"), fast);
+  const Expected want = expected(golden("llama2"));
+  CHECK((*exact->make_kv(4))->dtype() == qf::DType::f32);
+  CHECK((*other->make_kv(4))->dtype() == qf::DType::f16);
+  const std::vector<float> a = run(*exact, want.ids, 100), b = run(*other, want.ids, 100);
+  CHECK(a != b);
+  CHECK(relative_error(b, a) < 2e-3);
 }

@@ -23,8 +23,8 @@ class CountingKv : public model::KvStore {
   std::int64_t capacity() const override { return capacity_; }
   Status append(std::int64_t, std::int64_t, const float*, const float*) override { return {}; }
   void commit(std::int64_t tokens) override { length_ += tokens; }
-  const float* keys(std::int64_t, std::int64_t, std::int64_t*) override { return nullptr; }
-  const float* values(std::int64_t, std::int64_t, std::int64_t*) override { return nullptr; }
+  const void* keys(std::int64_t, std::int64_t, std::int64_t*) override { return nullptr; }
+  const void* values(std::int64_t, std::int64_t, std::int64_t*) override { return nullptr; }
   Status truncate(std::int64_t length) override {
     length_ = length;
     return {};

@@ -1,6 +1,5 @@
 // Float layers with AVX2, FMA and F16C. Twelve vectors of sums leave room for a pair of weights and a broadcast.
 #include "kernels/cpu/dense_ops.hpp"
-#include "qf/core/half.hpp"
 
 #if QF_X86
 #include <immintrin.h>
@@ -15,6 +14,9 @@ struct V {
 
   static F load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
+  static void store(f16* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
   static __m256i first_lanes(int count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

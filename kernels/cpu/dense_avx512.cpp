@@ -1,6 +1,5 @@
 // Float layers with AVX-512 (F, BW, VL, DQ): a vector is a panel's row, and a tile is 6 rows of x 4 panels.
 #include "kernels/cpu/dense_ops.hpp"
-#include "qf/core/half.hpp"
 
 #if QF_X86
 // g++ 12 warns of the undefined vectors that its own header passes to masked instructions.
@@ -26,6 +25,10 @@ struct V {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
   }
   static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+  static void store(f16* p, F v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
   static __mmask16 first_lanes(int count) { return static_cast<__mmask16>((1u << count) - 1); }
   static F load_part(const float* p, int count) { return _mm512_maskz_loadu_ps(first_lanes(count), p); }
   static F load_part(const f16* p, int count) {

@@ -1,6 +1,5 @@
 // Float layers with NEON (AArch64): four vectors a panel.
 #include "kernels/cpu/dense_ops.hpp"
-#include "qf/core/half.hpp"
 
 #if QF_ARM64
 #include <arm_neon.h>
@@ -26,6 +25,9 @@ struct V {
     return load(lanes);
   }
   static void store(float* p, F v) { vst1q_f32(p, v); }
+  static void store(f16* p, F v) {
+    vst1_u16(reinterpret_cast<std::uint16_t*>(p), vreinterpret_u16_f16(vcvt_f16_f32(v)));
+  }
   static void store_part(float* p, int count, F v) {
     float lanes[kLanes];
     vst1q_f32(lanes, v);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "qf/core/config.hpp"
+#include "qf/core/half.hpp"
 
 namespace qf::kernel::detail {
 
@@ -43,6 +44,7 @@ struct DenseOps {
   // Makes a panel [k][kPanel] of f32 from kPanel rows of k elements.
   void (*pack[kStoredTypes])(const void* const* rows, std::int64_t k, float* panel);
   void (*widen[kStoredTypes])(const void* from, std::int64_t n, float* to);
+  void (*to_f16)(const float* from, std::int64_t n, f16* to);
   void (*ask)(const void* const* rows, int count, std::int64_t bytes);  // prefetches `bytes` of each row
   // s[i] = exp(s[i] - largest) for lo <= i < hi, where `largest` is that of these, and 0 elsewhere in [0, n);
   // returns the sum, added up in 16 lanes by i mod 16. n is a multiple of 16, lo < hi.

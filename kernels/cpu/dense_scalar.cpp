@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/cpu/dense_ops.hpp"
-#include "qf/core/half.hpp"
 
 namespace qf::kernel::detail {
 namespace {
@@ -27,6 +26,9 @@ struct V {
     return load(lanes);
   }
   static void store(float* p, F v) { std::memcpy(p, &v, sizeof v); }
+  static void store(f16* p, F v) {
+    for (int i = 0; i < kLanes; ++i) p[i] = f16(v[i]);
+  }
   static void store_part(float* p, int count, F v) {
     for (int i = 0; i < count; ++i) p[i] = v[i];
   }

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "qf/core/half.hpp"
+
 namespace qf::kernel {
 
 // out [n] = x / sqrt(mean(x^2) + eps) * weight; out may be x. Error <= 5e-7 each.
@@ -22,6 +24,9 @@ void softmax(float* x, std::int64_t n);
 // gate [n] = silu(gate) * up = gate / (1 + exp(-gate)) * up. Error <= 1e-6 each, where silu of less than -87.3
 // is -0 or, beyond -88.3, 0.
 void silu_mul(float* gate, const float* up, std::int64_t n);
+
+// to [n] = from [n] rounded to nearest, ties to even; beyond 65504 infinity.
+void to_f16(const float* from, std::int64_t n, f16* to);
 
 // to [n] += from [n].
 void add(float* to, const float* from, std::int64_t n);

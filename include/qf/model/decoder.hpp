@@ -38,7 +38,8 @@ class Decoder {
   virtual ~Decoder() = default;
 
   virtual const ModelConfig& config() const = 0;
-  // A contiguous f32 cache for up to `capacity` tokens.
+  // A contiguous cache for up to `capacity` tokens: f32, or with Accuracy::fast f16, which rounds keys and values
+  // by 2^-11 at most and halves what each token reads. forward() takes either.
   virtual Result<std::unique_ptr<KvStore>> make_kv(std::int64_t capacity) const = 0;
 
   // Runs `tokens` at positions kv.length(), kv.length() + 1, ... and appends them to kv. Writes the logits of

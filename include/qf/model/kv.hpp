@@ -5,6 +5,7 @@
 #include <span>
 
 #include "qf/core/buffer.hpp"
+#include "qf/core/dtype.hpp"
 
 namespace qf::model {
 
@@ -19,10 +20,11 @@ class KvStore {
   virtual Status append(std::int64_t layer, std::int64_t tokens, const float* keys, const float* values) = 0;
   // Makes what was appended part of length(); called once after all layers.
   virtual void commit(std::int64_t tokens) = 0;
-  // Contiguous [length() + appended, head_dim] of one head, row stride `stride` elements; valid until the
-  // next append.
-  virtual const float* keys(std::int64_t layer, std::int64_t kv_head, std::int64_t* stride) = 0;
-  virtual const float* values(std::int64_t layer, std::int64_t kv_head, std::int64_t* stride) = 0;
+  // Contiguous [length() + appended, head_dim] of one head in elements of dtype(), row stride `stride` elements;
+  // valid until the next append.
+  virtual const void* keys(std::int64_t layer, std::int64_t kv_head, std::int64_t* stride) = 0;
+  virtual const void* values(std::int64_t layer, std::int64_t kv_head, std::int64_t* stride) = 0;
+  virtual DType dtype() const { return DType::f32; }  // f32, f16 or bf16
   // Forgets tokens from `length` on.
   virtual Status truncate(std::int64_t length) = 0;
 };
