@@ -59,20 +59,40 @@ Status check_environment() {
   return forced().status;
 }
 
-Result<const Kernel*> choose_kernel(const PackedWeight& w, std::int64_t m, const MatmulOptions& options) {
+namespace {
+
+template <class Admits>
+Result<const Kernel*> choose(const PackedWeight& w, std::int64_t m, const MatmulOptions& options,
+                             Admits admits) {
   if (options.kernel) {
-    const std::string why = misfit(*options.kernel, w, m);
+    std::string why = misfit(*options.kernel, w, m);
+    if (why.empty() && !admits(*options.kernel)) why = "it doesn't take x as 8-bit integers";
     if (!why.empty())
       return Status(Errc::invalid_argument, cat({"kernel ", options.kernel->name, " doesn't fit: ", why}));
     return options.kernel;
   }
   QF_TRY(check_environment());
   for (const Kernel* kernel : forced().kernels)
-    if (misfit(*kernel, w, m).empty()) return kernel;
+    if (admits(*kernel) && misfit(*kernel, w, m).empty()) return kernel;
   for (const Kernel* kernel : kernels())
-    if (error_class(kernel->accuracy) <= error_class(options.accuracy) && misfit(*kernel, w, m).empty())
+    if (admits(*kernel) && error_class(kernel->accuracy) <= error_class(options.accuracy) &&
+        misfit(*kernel, w, m).empty())
       return kernel;
   return Status(Errc::internal, cat({"no kernel for ", scheme_name(w.scheme()), ", ", num(m), " rows of x"}));
+}
+
+}  // namespace
+
+Result<const Kernel*> choose_kernel(const PackedWeight& w, std::int64_t m, const MatmulOptions& options) {
+  return choose(w, m, options, [](const Kernel&) { return true; });
+}
+
+Result<const Kernel*> choose_int8_kernel(const PackedWeight& w, std::int64_t m,
+                                         const MatmulOptions& options) {
+  MatmulOptions fast = options;
+  fast.accuracy = Accuracy::fast;
+  return choose(w, m, fast,
+                [](const Kernel& k) { return k.accuracy == Accuracy::fast && k.functions->prepare; });
 }
 
 }  // namespace qf::kernel

@@ -1,34 +1,67 @@
 // matmul(): checks once, chooses a kernel, lets it prepare x, splits the outputs over the host's threads.
 #include <algorithm>
 
+#include "kernels/cpu/dense_ops.hpp"
 #include "qf/kernel/dense.hpp"
 #include "qf/kernel/matmul.hpp"
+#include "src/kernel_env.hpp"
 
 namespace qf::kernel {
 namespace {
 
-Status check_shapes(const MatrixView<const float>& x, const PackedWeight& w, const MatrixView<float>& y,
+std::string shape_of(std::int64_t a, std::int64_t b) {
+  return cat({"[", num(a), ", ", num(b), "]"});
+}
+
+// Rows that are there, contiguous and apart.
+template <class T>
+Status check_matrix(std::string_view name, const MatrixView<T>& view) {
+  const std::int64_t rows = view.shape[0], columns = view.shape[1];
+  if (rows == 0 || columns == 0) return {};
+  if (!view.data) return Status(Errc::invalid_argument, cat({"matmul: ", name, " has no data"}));
+  if ((columns > 1 && view.stride[1] != 1) || (rows > 1 && view.stride[0] < columns))
+    return Status(Errc::invalid_argument,
+                  cat({"matmul: strides of ", name, " ", shape_of(view.stride[0], view.stride[1]),
+                       ", expected [", num(columns), " or more, 1]"}));
+  return {};
+}
+
+template <class T>
+Status check_shapes(const MatrixView<T>& x, const PackedWeight& w, const MatrixView<float>& y,
                     std::span<const float> bias) {
-  const auto shape = [](std::int64_t a, std::int64_t b) { return cat({"[", num(a), ", ", num(b), "]"}); };
   const std::int64_t m = x.shape[0], n = w.n(), k = w.k();
   if (m < 0 || x.shape[1] != k || y.shape[0] != m || y.shape[1] != n)
     return Status(Errc::invalid_argument,
-                  cat({"matmul: x ", shape(m, x.shape[1]), ", w ", shape(n, k), ", y ",
-                       shape(y.shape[0], y.shape[1]), "; expected x [m, k], w [n, k], y [m, n]"}));
+                  cat({"matmul: x ", shape_of(m, x.shape[1]), ", w ", shape_of(n, k), ", y ",
+                       shape_of(y.shape[0], y.shape[1]), "; expected x [m, k], w [n, k], y [m, n]"}));
   if (!bias.empty() && static_cast<std::int64_t>(bias.size()) != n)
     return Status(Errc::invalid_argument,
                   cat({"matmul: bias of ", num(bias.size()), ", expected ", num(n), " or none"}));
-  const auto check_matrix = [&](std::string_view name, const void* data, std::int64_t columns,
-                                std::int64_t row, std::int64_t column) -> Status {
-    if (m == 0 || columns == 0) return {};
-    if (!data) return Status(Errc::invalid_argument, cat({"matmul: ", name, " has no data"}));
-    if ((columns > 1 && column != 1) || (m > 1 && row < columns))
-      return Status(Errc::invalid_argument, cat({"matmul: strides of ", name, " ", shape(row, column),
-                                                 ", expected [", num(columns), " or more, 1]"}));
-    return {};
-  };
-  QF_TRY(check_matrix("x", x.data, k, x.stride[0], x.stride[1]));
-  return check_matrix("y", y.data, n, y.stride[0], y.stride[1]);
+  QF_TRY(check_matrix("x", x));
+  return check_matrix("y", y);
+}
+
+// Whether every chain lies in one group of x.
+Status check_int8(const Int8Rows& x, const PackedWeight& w) {
+  if (w.layout() != Layout::rows16)
+    return Status(Errc::invalid_argument, cat({"matmul: integer x needs weights in layout rows16, these are ",
+                                               scheme_name(w.scheme()), " in layout canonical"}));
+  const std::int64_t k = w.k(), group = x.group == 0 ? k : x.group, of_w = w.scheme().group_size(k);
+  const std::int64_t groups = group > 0 ? (k + group - 1) / group : 0;
+  if (group < 0 || x.scales.shape[0] != x.q.shape[0] || x.scales.shape[1] != groups)
+    return Status(Errc::invalid_argument,
+                  cat({"matmul: scales of x ", shape_of(x.scales.shape[0], x.scales.shape[1]), ", x ",
+                       shape_of(x.q.shape[0], k), " in groups of ", num(x.group), " columns"}));
+  for (std::int64_t first = 0; first < k; first += of_w)
+    for (std::int64_t c = first, end = std::min(k, first + of_w); c < end; c += kChainColumns) {
+      const std::int64_t last = std::min(c + kChainColumns, end) - 1;
+      if (c / group != last / group)
+        return Status(
+            Errc::invalid_argument,
+            cat({"matmul: columns ", num(c), " to ", num(last), " of ", scheme_name(w.scheme()),
+                 " are summed up together, and lie in two groups of x, which has groups of ", num(group)}));
+    }
+  return check_matrix("scales of x", x.scales);
 }
 
 // Memory of one call. Not zeroed and not an Array for that reason.
@@ -76,7 +109,7 @@ struct Job {
 // and units lie.
 bool same_preparation(const Job& a, const Job& b) {
   const Scheme &one = a.w->scheme(), &two = b.w->scheme();
-  return a.kernel == b.kernel && a.args.x == b.args.x && a.args.m == b.args.m &&
+  return a.kernel == b.kernel && a.args.x && a.args.x == b.args.x && a.args.m == b.args.m &&
          a.args.x_stride == b.args.x_stride && a.args.k == b.args.k && one.bits == two.bits &&
          one.group_size(a.args.k) == two.group_size(b.args.k) && one.codebook == two.codebook;
 }
@@ -98,48 +131,25 @@ class Call {
     return {};
   }
 
-  // Checks a product and queues it; those without work are done at once.
+  // Check a product and queue it; those without work are done at once.
   Status add(const Product& p) {
     QF_TRY(check_shapes(p.x, *p.w, p.y, p.bias));
-    const std::int64_t m = p.x.shape[0], n = p.w->n(), k = p.w->k();
-    if (m == 0 || n == 0) return {};
-    if (k == 0) {
-      for (std::int64_t i = 0; i < m; ++i)
-        for (std::int64_t j = 0; j < n; ++j)
-          p.y.data[i * p.y.stride[0] + j] = p.bias.empty() ? 0.0f : p.bias[static_cast<std::size_t>(j)];
-      return {};
-    }
-    Job job{};
-    job.w = p.w;
-    QF_TRY_ASSIGN(job.kernel, choose_kernel(*p.w, m, options_));
-    job.args = {m,
-                n,
-                k,
-                p.x.data,
-                p.x.stride[0],
-                p.w->buffer().data(),
-                p.y.data,
-                p.y.stride[0],
-                p.bias.empty() ? nullptr : p.bias.data(),
-                0,
-                n,
-                nullptr,
-                nullptr};
-    job.steps = (n + job.kernel->n_step - 1) / job.kernel->n_step;
-    job.step_work = static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(job.kernel->n_step);
-    const KernelFunctions& f = *job.kernel->functions;
-    scratch_bytes_ = std::max(scratch_bytes_, align64(f.scratch_bytes(job.args)));
-    if (f.prepare) {
-      job.prepares = true;
-      for (const Job& before : jobs())
-        if (same_preparation(before, job)) job.prepares = false, job.prepared_at = before.prepared_at;
-      if (job.prepares) {
-        job.prepared_at = prepared_bytes_;
-        prepared_bytes_ += align64(f.prepared_bytes(job.args));
-      }
-    }
-    memory_of_jobs_[job_count_++] = job;
-    return {};
+    if (p.x.shape[0] == 0 || p.w->n() == 0 || p.w->k() == 0) return only_bias(p);
+    QF_TRY_ASSIGN(const Kernel* kernel, choose_kernel(*p.w, p.x.shape[0], options_));
+    return queue(p, kernel, args_of(p, p.x.shape[0]));
+  }
+  Status add(const Int8Rows& x, const Product& p) {
+    QF_TRY(check_shapes(x.q, *p.w, p.y, p.bias));
+    QF_TRY(check_int8(x, *p.w));
+    if (x.q.shape[0] == 0 || p.w->n() == 0 || p.w->k() == 0) return only_bias(p);
+    QF_TRY_ASSIGN(const Kernel* kernel, choose_int8_kernel(*p.w, x.q.shape[0], options_));
+    MatmulArgs args = args_of(p, x.q.shape[0]);
+    args.x_stride = x.q.stride[0];
+    args.x_i8 = x.q.data;
+    args.x_scales = x.scales.data;
+    args.x_scales_stride = x.scales.stride[0];
+    args.x_group = x.group == 0 ? p.w->k() : x.group;
+    return queue(p, kernel, args);
   }
 
   // y = x w^T + bias of every queued product.
@@ -189,6 +199,45 @@ class Call {
   }
 
  private:
+  static Status only_bias(const Product& p) {
+    for (std::int64_t i = 0; i < p.y.shape[0]; ++i)
+      for (std::int64_t j = 0; j < p.y.shape[1]; ++j)
+        p.y.data[i * p.y.stride[0] + j] = p.bias.empty() ? 0.0f : p.bias[static_cast<std::size_t>(j)];
+    return {};
+  }
+
+  static MatmulArgs args_of(const Product& p, std::int64_t m) {
+    MatmulArgs args{};
+    args.m = m, args.n = p.w->n(), args.k = p.w->k();
+    args.x = p.x.data, args.x_stride = p.x.stride[0];
+    args.weight = p.w->buffer().data();
+    args.y = p.y.data, args.y_stride = p.y.stride[0];
+    args.bias = p.bias.empty() ? nullptr : p.bias.data();
+    args.n_end = args.n;
+    return args;
+  }
+
+  Status queue(const Product& p, const Kernel* kernel, const MatmulArgs& args) {
+    Job job{};
+    job.w = p.w, job.kernel = kernel, job.args = args;
+    job.steps = (args.n + kernel->n_step - 1) / kernel->n_step;
+    job.step_work =
+        static_cast<double>(args.m) * static_cast<double>(args.k) * static_cast<double>(kernel->n_step);
+    const KernelFunctions& f = *kernel->functions;
+    scratch_bytes_ = std::max(scratch_bytes_, align64(f.scratch_bytes(job.args)));
+    if (f.prepare) {
+      job.prepares = true;
+      for (const Job& before : jobs())
+        if (same_preparation(before, job)) job.prepares = false, job.prepared_at = before.prepared_at;
+      if (job.prepares) {
+        job.prepared_at = prepared_bytes_;
+        prepared_bytes_ += align64(f.prepared_bytes(job.args));
+      }
+    }
+    memory_of_jobs_[job_count_++] = job;
+    return {};
+  }
+
   std::span<Job> jobs() { return {memory_of_jobs_.data(), job_count_}; }
   std::span<const Job> jobs() const { return {memory_of_jobs_.data(), job_count_}; }
 
@@ -274,6 +323,36 @@ Status matmul(MatrixView<const float> x, const PackedWeight& w, MatrixView<float
               std::span<const float> bias, const MatmulOptions& options) {
   const Product product{x, &w, y, bias};
   return matmul({&product, 1}, options);
+}
+
+template <class T>
+static Status matmul_widened(detail::Stored type, MatrixView<const T> x, const PackedWeight& w,
+                             MatrixView<float> y, std::span<const float> bias, const MatmulOptions& options) {
+  QF_TRY(check_shapes(x, w, y, bias));
+  const std::int64_t m = x.shape[0], k = x.shape[1];
+  Scratch wide;
+  QF_TRY(wide.reserve(options.allocator, m * k * static_cast<std::int64_t>(sizeof(float))));
+  auto* rows = reinterpret_cast<float*>(wide.at(0));
+  const auto widen = detail::dense_ops().widen[type];
+  for (std::int64_t i = 0; k > 0 && i < m; ++i) widen(x.row(i), k, rows + i * k);
+  return matmul(MatrixView<const float>(rows, {m, k}), w, y, bias, options);
+}
+
+Status matmul(MatrixView<const f16> x, const PackedWeight& w, MatrixView<float> y,
+              std::span<const float> bias, const MatmulOptions& options) {
+  return matmul_widened(detail::kF16, x, w, y, bias, options);
+}
+Status matmul(MatrixView<const bf16> x, const PackedWeight& w, MatrixView<float> y,
+              std::span<const float> bias, const MatmulOptions& options) {
+  return matmul_widened(detail::kBf16, x, w, y, bias, options);
+}
+
+Status matmul(const Int8Rows& x, const PackedWeight& w, MatrixView<float> y, std::span<const float> bias,
+              const MatmulOptions& options) {
+  Call call(options);
+  QF_TRY(call.reserve_jobs(1));
+  QF_TRY(call.add(x, {{}, &w, y, bias}));
+  return call.run();
 }
 
 Status matmul_swiglu(MatrixView<const float> x, const PackedWeight& gate, const PackedWeight& up,

@@ -279,8 +279,9 @@ TEST_CASE("any split of n and any number of threads give the same bits") {
         }
         for (int split = 0; split < 5; ++split) {
           std::vector<float> y(whole.size());
-          MatmulArgs args{m,       n, k, x.data(), k,      packed->buffer().data(), y.data(), n,
-                          nullptr, 0, n, nullptr,  nullptr};
+          MatmulArgs args{};
+          args.m = m, args.n = n, args.k = k, args.x = x.data(), args.x_stride = k;
+          args.weight = packed->buffer().data(), args.y = y.data(), args.y_stride = n;
           const KernelFunctions& f = *kernel->functions;
           const auto bytes = [&](auto of) { return of ? static_cast<std::size_t>(of(args)) : 0; };
           Array<std::byte> scratch = Array<std::byte>::make(bytes(f.scratch_bytes)).value();

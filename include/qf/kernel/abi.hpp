@@ -114,6 +114,9 @@ struct Rows16 {
   }
 };
 
+// Integer kernels add up at most this many columns of a group exactly before they round: a chain.
+inline constexpr std::int64_t kChainColumns = 256;
+
 // y [m, n] = x [m, k] * w^T [k, n] + bias. Everything is checked by matmul() before a kernel sees it.
 struct MatmulArgs {
   std::int64_t m, n, k;
@@ -124,6 +127,11 @@ struct MatmulArgs {
   std::int64_t y_stride;
   const float* bias;            // [n] or nullptr
   std::int64_t n_begin, n_end;  // the outputs to compute; n_begin is a multiple of n_step
+  // x as integers of the caller, then x is nullptr and x_stride that of x_i8: x(i, c) = x_i8(i, c) *
+  // x_scales(i, c / x_group). Only kernels that prepare 8-bit integers see it.
+  const std::int8_t* x_i8;
+  const float* x_scales;
+  std::int64_t x_scales_stride, x_group;
   // Both 64-byte aligned and not zeroed; nullptr where the kernel asks for 0 bytes.
   void* prepared;  // prepared_bytes: x in the kernel's own form, for all tasks of a call
   void* scratch;   // scratch_bytes: of one call of `run`

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "qf/core/buffer.hpp"
+#include "qf/core/half.hpp"
 #include "qf/core/parallel.hpp"
 #include "qf/core/tensor.hpp"
 #include "qf/format/quantized_matrix.hpp"
@@ -60,6 +61,26 @@ struct MatmulOptions {
 // a forced kernel that doesn't fit, out of memory (scratch).
 Status matmul(MatrixView<const float> x, const PackedWeight& w, MatrixView<float> y,
               std::span<const float> bias = {}, const MatmulOptions& options = {});
+
+// The same with x in 2 bytes an element, made f32 in memory of `options.allocator` first. Errors: those of matmul().
+Status matmul(MatrixView<const f16> x, const PackedWeight& w, MatrixView<float> y,
+              std::span<const float> bias = {}, const MatmulOptions& options = {});
+Status matmul(MatrixView<const bf16> x, const PackedWeight& w, MatrixView<float> y,
+              std::span<const float> bias = {}, const MatmulOptions& options = {});
+
+// Activations that are integers already (W4A8, W8A8): x(i, c) = q(i, c) * scales(i, c / group).
+struct Int8Rows {
+  MatrixView<const std::int8_t> q;  // [m, k], any row stride
+  MatrixView<const float> scales;   // [m, ceil(k / group)], any row stride
+  std::int64_t group = 0;           // columns that share a scale; 0: the whole row
+};
+
+// y [m, n] = x * w^T + bias with sums that are exact within min(256, weights' group) columns; the kernels of
+// Accuracy::fast, whatever options.accuracy says. Each such stretch must lie in one group of x: its group is 0, a
+// multiple of 256, or a multiple of a weights' group that is 256 or less. Errors: those of matmul(), groups
+// that don't fit, weights in another layout than rows16.
+Status matmul(const Int8Rows& x, const PackedWeight& w, MatrixView<float> y, std::span<const float> bias = {},
+              const MatmulOptions& options = {});
 
 // One product of a call: y [m, n] = x [m, k] * w^T + bias, as above.
 struct Product {
