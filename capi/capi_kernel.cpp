@@ -88,7 +88,7 @@ qf_status qf_matmul(const qf_tensor* x, const qf_weight* w, qf_tensor* y, const 
                     qf_error* error) {
   return guard(error, [&]() -> Status {
     QF_TRY(need(w, "w"));
-    QF_TRY_ASSIGN(const auto in, matrix_view<const float>(x, "x"));
+    QF_TRY(need(x, "x"));
     QF_TRY_ASSIGN(const auto result, matrix_view<float>(y, "y"));
     qf_matmul_options c = QF_MATMUL_OPTIONS_INIT;
     QF_TRY(read_struct(options, "options", &c));
@@ -104,6 +104,27 @@ qf_status qf_matmul(const qf_tensor* x, const qf_weight* w, qf_tensor* y, const 
       if (!o.kernel) return Status(Errc::not_found, cat({"no kernel ", printable(c.kernel)}));
     }
     const std::span<const float> bias(c.bias, c.bias ? static_cast<std::size_t>(w->value.n()) : 0);
-    return kernel::matmul(in, w->value, result, bias, o);
+    switch (static_cast<DType>(x->dtype)) {
+      case DType::f16: {
+        QF_TRY_ASSIGN(const auto in, matrix_view<const f16>(x, "x"));
+        return kernel::matmul(in, w->value, result, bias, o);
+      }
+      case DType::bf16: {
+        QF_TRY_ASSIGN(const auto in, matrix_view<const bf16>(x, "x"));
+        return kernel::matmul(in, w->value, result, bias, o);
+      }
+      case DType::i8: {
+        kernel::Int8Rows in;
+        QF_TRY_ASSIGN(in.q, matrix_view<const std::int8_t>(x, "x"));
+        QF_TRY(need(c.x_scales, "options.x_scales"));
+        QF_TRY_ASSIGN(in.scales, matrix_view<const float>(c.x_scales, "options.x_scales"));
+        in.group = c.x_group;
+        return kernel::matmul(in, w->value, result, bias, o);
+      }
+      default: {
+        QF_TRY_ASSIGN(const auto in, matrix_view<const float>(x, "x"));
+        return kernel::matmul(in, w->value, result, bias, o);
+      }
+    }
   });
 }

@@ -71,7 +71,7 @@ QF_API const char* qf_status_name(qf_status status); /* "bad format"; never NULL
 /* ---- tensors ---- */
 
 /* Element types; 16-bit floats are stored as uint16_t. */
-enum { QF_F32 = 0, QF_F16 = 1, QF_BF16 = 2 };
+enum { QF_F32 = 0, QF_F16 = 1, QF_BF16 = 2, QF_I8 = 8 };
 enum { QF_CPU = 1 }; /* device_type, as in DLPack */
 
 /* A view: it owns nothing. Matrices everywhere: x [m, k], w [n, k] (a row per output), y [m, n]. */
@@ -229,12 +229,17 @@ typedef struct qf_matmul_options {
   const char* kernel; /* forces one by name; NULL: the first that fits */
   const float* bias;  /* [n] or NULL */
   const qf_parallel* parallel;
+  /* For x of dtype QF_I8 only: x(i, c) = x[i, c] * x_scales[i, c / x_group]. f32 [m, ceil(k / x_group)]; x_group 0 is
+   * the whole row, others as kernel::Int8Rows says (qf/kernel/matmul.hpp). `accuracy` isn't looked at. */
+  const qf_tensor* x_scales;
+  int64_t x_group;
 } qf_matmul_options;
 #define QF_MATMUL_OPTIONS_INIT \
-  { sizeof(qf_matmul_options), QF_EXACT, NULL, NULL, NULL }
+  { sizeof(qf_matmul_options), QF_EXACT, NULL, NULL, NULL, NULL, 0 }
 QF_API void qf_matmul_options_init(qf_matmul_options* options, size_t size);
 
-/* y [m, n] = x [m, k] * w^T + bias; x and y are f32 and don't overlap. One row is a matrix-vector product. */
+/* y [m, n] = x [m, k] * w^T + bias; x is f32, f16, bf16 or i8 (with scales), y f32; they don't overlap. One row is a
+ * matrix-vector product. */
 QF_API qf_status qf_matmul(const qf_tensor* x, const qf_weight* w, qf_tensor* y,
                            const qf_matmul_options* options, qf_error* error);
 

@@ -341,8 +341,32 @@ static void test_matmul(void) {
   REFUSED(qf_matmul(&xt, weight, &zt, &options, &error), QF_ERR_INVALID_ARGUMENT, "options.accuracy is 3");
   qf_tensor_matrix(&xt, x, QF_F32, M, K - 1);
   REFUSED(qf_matmul(&xt, weight, &yt, NULL, &error), QF_ERR_INVALID_ARGUMENT, "199");
-  qf_tensor_matrix(&xt, x, QF_F16, M, K);
-  REFUSED(qf_matmul(&xt, weight, &yt, NULL, &error), QF_ERR_INVALID_ARGUMENT, "x has dtype 1");
+  qf_tensor_matrix(&xt, x, 9, M, K);
+  REFUSED(qf_matmul(&xt, weight, &yt, NULL, &error), QF_ERR_INVALID_ARGUMENT, "x has dtype 9");
+  { /* x as integers with a scale a row, and the same in bfloat16 */
+    static int8_t q[M * K];
+    static uint16_t brain[M * K];
+    float scales[M];
+    qf_tensor st;
+    qf_matmul_options integers = QF_MATMUL_OPTIONS_INIT;
+    for (i = 0; i < M; ++i) scales[i] = 0.5f;
+    for (i = 0; i < M * K; ++i) {
+      float value;
+      uint32_t bits;
+      q[i] = (int8_t)(i % 251 - 125), value = 0.5f * q[i];
+      memcpy(&bits, &value, 4);
+      brain[i] = (uint16_t)(bits >> 16); /* exact: 8 bits */
+    }
+    qf_tensor_matrix(&xt, q, QF_I8, M, K);
+    REFUSED(qf_matmul(&xt, weight, &yt, &integers, &error), QF_ERR_INVALID_ARGUMENT,
+            "options.x_scales is NULL");
+    qf_tensor_matrix(&st, scales, QF_F32, M, 1);
+    integers.x_scales = &st;
+    OK(qf_matmul(&xt, weight, &yt, &integers, &error));
+    qf_tensor_matrix(&xt, brain, QF_BF16, M, K);
+    OK(qf_matmul(&xt, weight, &zt, NULL, &error));
+    for (j = 0; j < M * N; ++j) CHECK(fabsf(y[j] - z[j]) <= 1e-4f * (1 + fabsf(y[j])));
+  }
   parallel.threads = -1, options.accuracy = 0, options.parallel = &parallel;
   qf_tensor_matrix(&xt, x, QF_F32, M, K);
   REFUSED(qf_matmul(&xt, weight, &yt, &options, &error), QF_ERR_INVALID_ARGUMENT, "parallel.threads is -1");

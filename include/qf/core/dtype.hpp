@@ -73,5 +73,9 @@ template <>
 struct DTypeOf<bf16> {
   static constexpr DType value = DType::bf16;
 };
+template <>
+struct DTypeOf<std::int8_t> {
+  static constexpr DType value = DType::i8;
+};
 
 }  // namespace qf
