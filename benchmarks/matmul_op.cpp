@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -24,19 +23,6 @@ struct Problem {
   WeightKind kind;
   std::int64_t m, n, k;
 };
-
-std::optional<std::array<std::int64_t, 3>> parse_shape(const std::string& text) {
-  std::array<std::int64_t, 3> shape{};
-  const char *p = text.data(), *end = p + text.size();
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (i && (p == end || *p++ != 'x')) return std::nullopt;
-    const auto [next, error] = std::from_chars(p, end, shape[i]);
-    if (error != std::errc() || shape[i] < 1) return std::nullopt;
-    p = next;
-  }
-  if (p != end) return std::nullopt;
-  return shape;
-}
 
 bool has_word(const Kernel& kernel, std::string_view word) {
   return std::string_view(kernel.name).find(word) != std::string_view::npos;

@@ -40,11 +40,12 @@ struct Request {
 // makes no sense.
 using Use = std::function<int(std::vector<Case>&)>;
 int matmul_cases(const Request& request, const Use& use);
+int dense_cases(const Request& request, const Use& use);
 
 struct Op {
   const char* name;
   int (*cases)(const Request& request, const Use& use);
 };
-inline constexpr Op kOps[] = {{"matmul", matmul_cases}};
+inline constexpr Op kOps[] = {{"matmul", matmul_cases}, {"dense", dense_cases}};
 
 }  // namespace qf::bench

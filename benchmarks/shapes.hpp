@@ -1,7 +1,11 @@
 // Shapes of the linear layers of real decoders, as n x k (outputs x inputs).
 #pragma once
 
+#include <array>
+#include <charconv>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 namespace qf::bench {
 
@@ -18,5 +22,19 @@ inline constexpr Shape kShapes[] = {
     {"Llama-2-7B", "gate_proj", 11008, 4096},  {"Llama-3-8B", "gate_proj", 14336, 4096},
     {"Llama-3-8B", "down_proj", 4096, 14336},  {"Qwen2.5-7B", "k_proj", 512, 3584},
 };
+
+// "MxNxK": rows of x, outputs, inputs.
+inline std::optional<std::array<std::int64_t, 3>> parse_shape(const std::string& text) {
+  std::array<std::int64_t, 3> shape{};
+  const char *p = text.data(), *end = p + text.size();
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (i && (p == end || *p++ != 'x')) return std::nullopt;
+    const auto [next, error] = std::from_chars(p, end, shape[i]);
+    if (error != std::errc() || shape[i] < 1) return std::nullopt;
+    p = next;
+  }
+  if (p != end) return std::nullopt;
+  return shape;
+}
 
 }  // namespace qf::bench
