@@ -15,6 +15,8 @@ std::string misfit(const Kernel& kernel, const PackedWeight& w, std::int64_t m) 
     return cat({"it reads ", kernel.layout == Layout::rows16 ? "rows16" : "canonical", " of ",
                 kernel.bits ? num(kernel.bits) : std::string("any"), " bits, and the weight is ",
                 w.layout() == Layout::rows16 ? "rows16" : "canonical", " of ", num(w.stored_bits())});
+  if (w.layout() == Layout::rows16 && !(kernel.codes & w.code_meaning()))
+    return "it doesn't read the weight's kind of codebook";
   if (m < kernel.m_min || m > kernel.m_max)
     return cat({num(m), " rows of x, it takes ", num(kernel.m_min), " to ", num(kernel.m_max)});
   if (kernel.isa & ~cpu_isa())

@@ -52,6 +52,9 @@ Status check_int8(const Int8Rows& x, const PackedWeight& w) {
     return Status(Errc::invalid_argument,
                   cat({"matmul: scales of x ", shape_of(x.scales.shape[0], x.scales.shape[1]), ", x ",
                        shape_of(x.q.shape[0], k), " in groups of ", num(x.group), " columns"}));
+  if (!w.column_order().empty() && group < k)
+    return Status(Errc::invalid_argument, cat({"matmul: the columns of w are permuted, and x has groups of ",
+                                               num(group), " columns, expected one group a row"}));
   for (std::int64_t first = 0; first < k; first += of_w)
     for (std::int64_t c = first, end = std::min(k, first + of_w); c < end; c += kChainColumns) {
       const std::int64_t last = std::min(c + kChainColumns, end) - 1;
@@ -101,6 +104,7 @@ struct Job {
   MatmulArgs args;
   std::int64_t prepared_at;  // in the memory of all
   bool prepares;             // false: x has been prepared for an earlier job
+  std::int64_t ordered_at;   // x in the order of the weight's columns, in the memory of all; -1: as it is
   std::int64_t steps;        // of n_step outputs
   double step_work;          // multiplications
 };
@@ -109,9 +113,10 @@ struct Job {
 // and units lie.
 bool same_preparation(const Job& a, const Job& b) {
   const Scheme &one = a.w->scheme(), &two = b.w->scheme();
-  return a.kernel == b.kernel && a.args.x && a.args.x == b.args.x && a.args.m == b.args.m &&
-         a.args.x_stride == b.args.x_stride && a.args.k == b.args.k && one.bits == two.bits &&
-         one.group_size(a.args.k) == two.group_size(b.args.k) && one.codebook == two.codebook;
+  return a.kernel == b.kernel && a.ordered_at < 0 && b.ordered_at < 0 && a.args.x && a.args.x == b.args.x &&
+         a.args.m == b.args.m && a.args.x_stride == b.args.x_stride && a.args.k == b.args.k &&
+         one.bits == two.bits && one.group_size(a.args.k) == two.group_size(b.args.k) &&
+         one.codebook == two.codebook;
 }
 
 // A call costs some microseconds on another thread: below that much work it stays here.
@@ -223,6 +228,11 @@ class Call {
     job.steps = (args.n + kernel->n_step - 1) / kernel->n_step;
     job.step_work =
         static_cast<double>(args.m) * static_cast<double>(args.k) * static_cast<double>(kernel->n_step);
+    job.ordered_at = -1;
+    if (!p.w->column_order().empty()) {
+      job.ordered_at = prepared_bytes_;
+      prepared_bytes_ += align64(args.m * args.k * (args.x ? static_cast<std::int64_t>(sizeof(float)) : 1));
+    }
     const KernelFunctions& f = *kernel->functions;
     scratch_bytes_ = std::max(scratch_bytes_, align64(f.scratch_bytes(job.args)));
     if (f.prepare) {
@@ -270,8 +280,29 @@ class Call {
   }
   std::byte* scratch_at(std::int64_t task) { return memory_.at(prepared_bytes_ + task * task_bytes_); }
 
+  // Columns of x as the weight has them.
+  template <class T>
+  const T* in_order(const Job& job, const T* x) {
+    auto* ordered = reinterpret_cast<T*>(memory_.at(job.ordered_at));
+    const std::span<const std::int32_t> order = job.w->column_order();
+    const std::int64_t k = job.args.k;
+    parallel_for(options_.parallel, job.args.m, [&](std::int64_t row) {
+      for (std::int64_t c = 0; c < k; ++c)
+        ordered[row * k + c] = x[row * job.args.x_stride + order[static_cast<std::size_t>(c)]];
+    });
+    return ordered;
+  }
+  void order_columns(Job& job) {
+    if (job.args.x)
+      job.args.x = in_order(job, job.args.x);
+    else
+      job.args.x_i8 = in_order(job, job.args.x_i8);
+    job.args.x_stride = job.args.k;
+  }
+
   void prepare() {
     for (Job& job : jobs()) {
+      if (job.ordered_at >= 0) order_columns(job);
       const KernelFunctions& f = *job.kernel->functions;
       if (!f.prepare) continue;
       job.args.prepared = memory_.at(job.prepared_at);

@@ -5,19 +5,20 @@
 
 namespace qf::kernel {
 
-#define QF_KERNEL(name, op, accuracy, layout, bits, isa, m_min, m_max, n_step) \
+#define QF_KERNEL(name, op, accuracy, layout, bits, codes, isa, m_min, m_max, n_step) \
   extern const KernelFunctions name;
 #include "kernels/kernels.inc"
 
 namespace {
 
-#define QF_KERNEL(name, op, accuracy, layout, bits, isa, m_min, m_max, n_step)                         \
-  constinit const Kernel k_##name{#name, Op::op, Accuracy::accuracy, Layout::layout, bits, isa, m_min, \
-                                  m_max, n_step, &kernel::name};
+#define QF_KERNEL(name, op, accuracy, layout, bits, codes, isa, m_min, m_max, n_step) \
+  constinit const Kernel k_##name{                                                    \
+      #name, Op::op, Accuracy::accuracy, Layout::layout, bits, codes, isa, m_min,     \
+      m_max, n_step, &kernel::name};
 #include "kernels/kernels.inc"
 
 constinit const Kernel* const kTable[] = {
-#define QF_KERNEL(name, op, accuracy, layout, bits, isa, m_min, m_max, n_step) &k_##name,
+#define QF_KERNEL(name, op, accuracy, layout, bits, codes, isa, m_min, m_max, n_step) &k_##name,
 #include "kernels/kernels.inc"
 };
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdio>
@@ -119,13 +120,16 @@ struct Case {
   std::size_t x_shift, y_shift;  // bytes off the end of the page, multiples of 4: unaligned pointers
 };
 
+enum class Order { as_is, permuted, uneven };  // of the columns: groups as large as without an order, or any
+
 // Runs every fitting kernel on one case with 1, 2 and 7 threads.
-void run_case(Rng& rng, const Scheme& scheme, const Case& c, bool permuted = false) {
+void run_case(Rng& rng, const Scheme& scheme, const Case& c, Order order = Order::as_is) {
   QuantizedMatrix w = random_matrix(rng, scheme, c.n, c.k);
-  if (permuted && c.k > 0) {
+  if (order != Order::as_is) {
     std::vector<std::int32_t> group_of;
-    for (std::int64_t i = 0; i < c.k; ++i)
-      group_of.push_back(static_cast<std::int32_t>(pick(rng, 0, w.groups() - 1)));
+    for (std::int64_t i = 0; i < c.k; ++i) group_of.push_back(static_cast<std::int32_t>(i / w.group_size()));
+    std::shuffle(group_of.begin(), group_of.end(), rng);
+    if (order == Order::uneven && w.groups() > 1) group_of[0] = group_of[0] ? 0 : 1;
     REQUIRE(w.set_group_of(group_of).ok());
   }
   PackOptions pack;
@@ -133,6 +137,8 @@ void run_case(Rng& rng, const Scheme& scheme, const Case& c, bool permuted = fal
   pack.allocator = &guarded_allocator();
   auto packed = prepack(w, pack);
   REQUIRE(packed.ok());
+  const bool uneven = order == Order::uneven && w.groups() > 1;
+  REQUIRE(packed->layout() == (c.canonical || uneven ? Layout::canonical : Layout::rows16));
 
   const std::int64_t x_stride = c.k + c.x_gap, y_stride = c.n + c.y_gap;
   const std::size_t rows = static_cast<std::size_t>(c.m ? c.m - 1 : 0);
@@ -211,13 +217,22 @@ TEST_CASE("every kernel agrees with the oracle on random and edge shapes") {
   }
 }
 
-TEST_CASE("codebooks and permuted groups run on the canonical layout") {
+TEST_CASE("codebooks and permuted groups run on every kernel that reads them") {
   Rng rng(2);
-  for (int i = 0; i < 60; ++i) {
-    Case c{pick(rng, 1, 4), pick(rng, 1, 40), pick(rng, 1, 70), pick(rng, 0, 1) == 1, false, 0, 0, 0, 0};
+  for (int i = 0; i < (std::getenv("QF_TEST_QUICK") ? 100 : 300); ++i) {
+    Case c{pick(rng, 1, 9),
+           pick(rng, 1, 70),
+           pick(rng, 1, 70),
+           pick(rng, 0, 1) == 1,
+           pick(rng, 0, 5) == 0,
+           0,
+           0,
+           0,
+           0};
+    if (i % 9 == 0) c.k = pick(rng, 200, 700);
     Scheme s = random_scheme(rng, c.k);
-    if (i % 2) s.codebook = static_cast<CodebookKind>(pick(rng, 1, 2));
-    run_case(rng, s, c, i % 3 != 1);
+    if (i % 4) s.codebook = static_cast<CodebookKind>(pick(rng, 1, 2));
+    run_case(rng, s, c, static_cast<Order>(i % 3));
   }
 }
 
@@ -226,9 +241,8 @@ TEST_CASE("the exact path stays below a relative RMS of 1e-6, 16 bits below 3e-5
     return a == Accuracy::exact ? 1e-6 : a == Accuracy::int16 ? 3e-5 : 1e-2;
   };
   Rng rng(3);
-  const bool quick = std::getenv("QF_TEST_QUICK") != nullptr;
-  const std::int64_t k = 2048, n = quick ? 32 : 96;
-  for (int bits : {4, 8})
+  const std::int64_t k = 2048, n = 96;
+  for (int bits : {2, 3, 4, 5, 6, 8})
     for (std::int64_t group : {0, 32, 128})
       for (ZeroKind zero : {ZeroKind::symmetric, ZeroKind::integer, ZeroKind::floating}) {
         const Scheme scheme{bits, group, zero, DType::f16, CodebookKind::none};
@@ -255,7 +269,7 @@ TEST_CASE("the exact path stays below a relative RMS of 1e-6, 16 bits below 3e-5
 
 TEST_CASE("any split of n and any number of threads give the same bits") {
   Rng rng(4);
-  for (int bits : {4, 8})
+  for (int bits : {2, 3, 4, 5, 6, 8})
     for (std::int64_t m : {1, 13}) {
       const std::int64_t n = 333, k = 517;
       const QuantizedMatrix w =
@@ -320,44 +334,82 @@ TEST_CASE("prepacking gives the same bytes for any number of threads") {
 }
 
 // docs/kernels.md, read independently: where a code and its parameters lie in rows16.
+namespace {
+
+// The code of row r, column c of a group whose units begin at `p`.
+int described_code(const std::byte* p, int width, std::int64_t r, std::int64_t c) {
+  const auto byte = [&](std::int64_t line) { return std::to_integer<int>(p[64 * line + 4 * r + c % 4]); };
+  const std::int64_t step = c / 4;
+  switch (width) {
+    case 2:
+      return byte(step / 4) >> 2 * (step % 4) & 3;
+    case 3: {
+      const std::int64_t unit = 3 * (step / 8);
+      return (byte(unit + step % 8 / 4) >> 2 * (step % 4) & 3) | (byte(unit + 2) >> step % 8 & 1) << 2;
+    }
+    case 4:
+      return byte(step / 2) >> 4 * (step % 2) & 15;
+    case 5: {
+      const std::int64_t unit = 5 * (step / 8);
+      return (byte(unit + step % 8 / 2) >> 4 * (step % 2) & 15) | (byte(unit + 4) >> step % 8 & 1) << 4;
+    }
+    case 6: {
+      const std::int64_t unit = 3 * (step / 4);
+      return (byte(unit + step % 4 / 2) >> 4 * (step % 2) & 15) | (byte(unit + 2) >> 2 * (step % 4) & 3) << 4;
+    }
+    default:
+      return byte(step);
+  }
+}
+
+}  // namespace
+
 TEST_CASE("rows16 has the bytes that its description says") {
+  struct Stored {
+    int bits, width;
+    std::int64_t group;
+  };
+  static constexpr Stored kCases[] = {{1, 2, 32}, {2, 2, 32}, {2, 2, 16}, {2, 4, 24}, {2, 4, 8},  {2, 8, 12},
+                                      {3, 3, 32}, {3, 3, 0},  {3, 4, 24}, {3, 4, 16}, {4, 4, 32}, {4, 4, 24},
+                                      {4, 8, 12}, {4, 8, 7},  {4, 4, 0},  {5, 5, 32}, {5, 6, 16}, {5, 8, 24},
+                                      {5, 5, 0},  {6, 6, 48}, {6, 6, 0},  {6, 8, 8},  {7, 8, 32}, {8, 8, 24}};
+  static constexpr std::int64_t kLines[] = {0, 0, 1, 3, 1, 5, 3, 0, 1},
+                                kColumns[] = {0, 0, 16, 32, 8, 32, 16, 0, 4};
   Rng rng(6);
-  for (int bits : {2, 4, 8})
-    for (ZeroKind zero : {ZeroKind::symmetric, ZeroKind::integer})
-      for (std::int64_t group : {std::int64_t{32}, std::int64_t{24}, std::int64_t{0}}) {
-        const std::int64_t n = 20, k = 104;
-        const QuantizedMatrix w =
-            random_matrix(rng, {bits, group, zero, DType::f16, CodebookKind::none}, n, k);
-        auto packed = prepack(w);
-        REQUIRE(packed.ok());
-        const std::byte* p = packed->buffer().data() + 64;
-        const std::int64_t g_size = group ? group : k, per_line = bits <= 4 ? 8 : 4;
-        for (std::int64_t block = 0; block < 2; ++block)
-          for (std::int64_t first = 0, g = 0; first < k; ++g) {
-            // A head of 16 + 16 halves, for two groups of scales, or for scales and zeros of one.
-            const std::byte* head = p;
-            p += 64;
-            for (int in_chunk = 0; in_chunk < (zero == ZeroKind::symmetric ? 2 : 1) && first < k;
-                 ++in_chunk) {
-              if (in_chunk) ++g;
-              const std::int64_t columns = std::min(g_size, k - first);
-              for (std::int64_t r = 0; r < 16 && block * 16 + r < n; ++r) {
-                f16 half;
-                std::memcpy(&half, head + 32 * in_chunk + 2 * r, 2);
-                REQUIRE(static_cast<float>(half) == w.scales()(block * 16 + r, g));
-                for (std::int64_t c = 0; c < columns; ++c) {
-                  const std::int64_t line = c / per_line, i = c % per_line;
-                  const int byte = std::to_integer<int>(p[64 * line + 4 * r + i % 4]);
-                  const int code = bits == 8 ? byte : i < 4 ? byte & 15 : byte >> 4;
-                  REQUIRE(code == w.codes()(block * 16 + r, first + c));
-                }
-              }
-              first += columns;
-              p += 64 * ((columns + per_line - 1) / per_line);
+  for (const auto& [bits, width, group] : kCases)
+    for (ZeroKind zero : {ZeroKind::symmetric, ZeroKind::integer}) {
+      const std::int64_t n = 20, k = 106;
+      INFO(bits << " bits, groups of " << group);
+      const QuantizedMatrix w = random_matrix(rng, {bits, group, zero, DType::f16, CodebookKind::none}, n, k);
+      auto packed = prepack(w);
+      REQUIRE(packed.ok());
+      REQUIRE(packed->stored_bits() == width);
+      const std::byte* p = packed->buffer().data() + 64;
+      const std::int64_t g_size = group ? group : k;
+      for (std::int64_t block = 0; block < 2; ++block)
+        for (std::int64_t first = 0, g = 0; first < k; ++g) {
+          // A head of 16 + 16 halves, for two groups of scales, or for scales and zeros of one.
+          const std::byte* head = p;
+          p += 64;
+          for (int in_chunk = 0; in_chunk < (zero == ZeroKind::symmetric ? 2 : 1) && first < k; ++in_chunk) {
+            if (in_chunk) ++g;
+            const std::int64_t columns = std::min(g_size, k - first);
+            const std::int64_t units = (columns + kColumns[width] - 1) / kColumns[width];
+            for (std::int64_t r = 0; r < 16; ++r) {
+              const bool real = block * 16 + r < n;
+              f16 half;
+              std::memcpy(&half, head + 32 * in_chunk + 2 * r, 2);
+              REQUIRE(static_cast<float>(half) == (real ? w.scales()(block * 16 + r, g) : 0.0f));
+              for (std::int64_t c = 0; c < units * kColumns[width]; ++c)
+                REQUIRE(described_code(p, width, r, c) ==
+                        (real && c < columns ? w.codes()(block * 16 + r, first + c) : 0));
             }
+            first += columns;
+            p += 64 * kLines[width] * units;
           }
-        CHECK(p == packed->buffer().data() + packed->buffer().size());
-      }
+        }
+      CHECK(p == packed->buffer().data() + packed->buffer().size());
+    }
 }
 
 TEST_CASE("the table is sound, and the environment cuts and forces what runs") {
@@ -366,7 +418,8 @@ TEST_CASE("the table is sound, and the environment cuts and forces what runs") {
     CHECK(find_kernel(kernel.name) == &kernel);  // names are unique
     CHECK(kernel.m_min >= 1);
     CHECK(kernel.n_step >= 1);
-    CHECK((kernel.bits == 0 || kernel.bits == 4 || kernel.bits == 8));
+    CHECK((kernel.bits == 0 || (kernel.bits >= 2 && kernel.bits <= 8)));
+    CHECK(kernel.codes != 0);
     if (!std::getenv("QF_MAX_ISA") && (kernel.isa & ~cpu_isa()))
       std::printf("SKIPPED %s: this CPU lacks %s\n", kernel.name, isa_name(kernel.isa & ~cpu_isa()).c_str());
   }

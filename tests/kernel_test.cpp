@@ -59,8 +59,8 @@ TEST_CASE("a packed buffer from a file is believed only when every field fits") 
         "w.bin: scales of type ?, expected F16, BF16 or F32");
   CHECK(refused(with(p, offsetof(PackedHeader, codebook), std::uint8_t{3})) ==
         "w.bin: codebook kind 3, expected 0 to 2");
-  CHECK(refused(with(p, offsetof(PackedHeader, codebook), std::uint8_t{1})) ==
-        "w.bin: layout rows16 with a codebook or group indices");
+  CHECK(refused(with(p, offsetof(PackedHeader, codebook), std::uint8_t{1})).find("w.bin: params_offset 0") ==
+        0);
   CHECK(refused(with(p, offsetof(PackedHeader, has_group_of), std::uint8_t{2})) ==
         "w.bin: has_group_of 2, expected 0 or 1");
   CHECK(refused(with(p, offsetof(PackedHeader, reserved), std::uint8_t{1})) ==
@@ -80,7 +80,7 @@ TEST_CASE("a packed buffer from a file is believed only when every field fits") 
   // The canonical kernel follows codes into the codebook and columns to groups.
   QuantizedMatrix book =
       random_matrix(rng, {3, 8, ZeroKind::symmetric, DType::f32, CodebookKind::per_row}, 5, 16);
-  REQUIRE(book.set_group_of(std::vector<std::int32_t>(16, 1)).ok());
+  REQUIRE(book.set_group_of(std::vector<std::int32_t>(16, 1)).ok());  // not what rows16 holds
   auto canonical = prepack(book);
   REQUIRE(canonical.ok());
   CHECK(canonical->layout() == Layout::canonical);
@@ -145,6 +145,13 @@ TEST_CASE("matmul names what is wrong with its arguments") {
   CHECK(text({x0, {3, 64}}, {y.data(), {3, 20}}, {}, options) ==
         "kernel gemv_f32_scalar doesn't fit: 3 rows of x, it takes 1 to 1");
   CHECK(find_kernel("gemv") == nullptr);
+  auto indexed =
+      prepack(random_matrix(rng, {4, 32, ZeroKind::symmetric, DType::f16, CodebookKind::per_row}, 20, 64));
+  REQUIRE(indexed.ok());
+  options.kernel = find_kernel("gemv_i24_scalar");
+  REQUIRE(options.kernel);
+  CHECK(choose_kernel(*indexed, 1, options).status().text() ==
+        "kernel gemv_i24_scalar doesn't fit: it doesn't read the weight's kind of codebook");
 
   static const Allocator kNone{[](void*, std::size_t, std::size_t) -> void* { return nullptr; },
                                [](void*, void*, std::size_t) {}, nullptr};

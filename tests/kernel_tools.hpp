@@ -63,7 +63,7 @@ inline Scheme random_scheme(Rng& rng, std::int64_t k) {
   static constexpr std::int64_t kGroups[] = {0,  1,  2,  3,  4,  5,   7,   8,   12,
                                              16, 31, 32, 33, 64, 100, 128, 256, 1000};
   Scheme s;
-  s.bits = static_cast<int>(pick(rng, 0, 2) ? pick(rng, 0, 1) * 4 + 4 : pick(rng, 1, 8));
+  s.bits = static_cast<int>(pick(rng, 1, 8));
   s.group = kGroups[pick(rng, 0, 17)];
   if (pick(rng, 0, 9) == 0) s.group = pick(rng, 1, k + 2);
   s.zero = static_cast<ZeroKind>(pick(rng, 0, 2));

@@ -13,9 +13,9 @@ struct V {
   using F = __m256;
   using I = __m256i;
   static constexpr int kLanes = 8;
-  static constexpr int kTileRows = 6;  // 12 sums, 2 vectors of weights, 1 of x: 15 of 16 registers
-  static constexpr int kStreams = 2;   // 8 sums, 4 vectors of codes
-  static constexpr bool kScaled = true;
+  static constexpr int kTileRows = 6;            // 12 sums, 2 vectors of weights, 1 of x: 15 of 16 registers
+  static constexpr int kStreams = 1, kSums = 4;  // 8 sums of gemv
+  static constexpr bool kInPlace = true;
 
   static F load(const float* p) { return _mm256_loadu_ps(p); }
   static I load_codes(const std::byte* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
@@ -34,20 +34,54 @@ struct V {
   static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
-  template <int Bits, int Shift>
-  static F code(I v) {
-    I shifted = v;
-    if constexpr (Shift > 0) shifted = _mm256_srli_epi32(v, Shift);
-    if constexpr (Bits + Shift < 32) shifted = _mm256_and_si256(shifted, _mm256_set1_epi32((1 << Bits) - 1));
-    return _mm256_cvtepi32_ps(shifted);
-  }
-  // Masking in place saves a shift a code; conversion is exact whatever the power of two.
   template <int Shift>
-  static F scaled_code(I v) {
-    I half = v;
-    if constexpr (Shift >= 16) half = _mm256_srli_epi32(v, 16);
-    return _mm256_cvtepi32_ps(_mm256_and_si256(half, _mm256_set1_epi32(15 << Shift % 16)));
+  static I index(I v) {
+    if constexpr (Shift > 0) v = _mm256_srli_epi32(v, Shift);
+    if constexpr (Shift < 24) v = _mm256_and_si256(v, _mm256_set1_epi32(255));
+    return v;
   }
+  template <int Shift>
+  static F byte(I v) {
+    return _mm256_cvtepi32_ps(index<Shift>(v));
+  }
+  // Saves a shift a code; conversion is exact whatever the power of two.
+  template <int Shift>
+  static F masked(I v) {
+    return _mm256_cvtepi32_ps(_mm256_and_si256(v, _mm256_set1_epi32(255 << Shift)));
+  }
+  struct Table {
+    F low, high;
+  };
+  static Table table(const float* p) { return {_mm256_load_ps(p), _mm256_load_ps(p + 8)}; }
+  // vpermps reads three bits of an index; the fourth, moved to the sign, chooses between its results.
+  template <int Shift>
+  static F look_up(const Table& t, I v) {
+    I index = v;
+    if constexpr (Shift > 0) index = _mm256_srli_epi32(v, Shift);
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(t.low, index), _mm256_permutevar8x32_ps(t.high, index),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(v, 28 - Shift)));
+  }
+  template <int Entries>
+  static F gather(const float* p, I i) {
+    if constexpr (Entries > 0)
+      i = _mm256_add_epi32(
+          i, _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(Entries)));
+    return _mm256_i32gather_ps(p, i, 4);
+  }
+  template <int Shift, int Mask>
+  static I bits(I v) {
+    if constexpr (Shift > 0) v = _mm256_srli_epi32(v, Shift);
+    if constexpr (Shift < 0) v = _mm256_slli_epi32(v, -Shift);
+    return _mm256_and_si256(v, _mm256_set1_epi32(Mask));
+  }
+  static F as_float(I v) { return _mm256_castsi256_ps(v); }
+  template <int Shift, int Mask>
+  static I field(I v) {
+    if constexpr (Shift > 0) v = _mm256_srli_epi16(v, Shift);
+    if constexpr (Shift < 0) v = _mm256_slli_epi16(v, -Shift);
+    return _mm256_and_si256(v, _mm256_set1_epi8(Mask));
+  }
+  static I merge(I a, I b) { return _mm256_or_si256(a, b); }
   // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
   static void prefetch(const void* p) {
     __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));

@@ -17,9 +17,9 @@ struct V {
   using F = __m512;
   using I = __m512i;
   static constexpr int kLanes = 16;
-  static constexpr int kTileRows = 8;  // more rows of x run out of pointers, not of vectors
-  static constexpr int kStreams = 4;
-  static constexpr bool kScaled = true;
+  static constexpr int kTileRows = 8;            // more rows of x run out of pointers, not of vectors
+  static constexpr int kStreams = 4, kSums = 2;  // 8 sums of gemv
+  static constexpr bool kInPlace = true;
 
   static F load(const float* p) { return _mm512_loadu_ps(p); }
   static I load_codes(const std::byte* p) { return _mm512_load_si512(p); }
@@ -39,20 +39,50 @@ struct V {
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-  template <int Bits, int Shift>
-  static F code(I v) {
-    I shifted = v;
-    if constexpr (Shift > 0) shifted = _mm512_srli_epi32(v, Shift);
-    if constexpr (Bits + Shift < 32) shifted = _mm512_and_si512(shifted, _mm512_set1_epi32((1 << Bits) - 1));
-    return _mm512_cvtepi32_ps(shifted);
-  }
-  // Masking in place saves a shift a code; conversion is exact whatever the power of two.
   template <int Shift>
-  static F scaled_code(I v) {
-    I half = v;
-    if constexpr (Shift >= 16) half = _mm512_srli_epi32(v, 16);
-    return _mm512_cvtepi32_ps(_mm512_and_si512(half, _mm512_set1_epi32(15 << Shift % 16)));
+  static I index(I v) {
+    if constexpr (Shift > 0) v = _mm512_srli_epi32(v, Shift);
+    if constexpr (Shift < 24) v = _mm512_and_si512(v, _mm512_set1_epi32(255));
+    return v;
   }
+  template <int Shift>
+  static F byte(I v) {
+    return _mm512_cvtepi32_ps(index<Shift>(v));
+  }
+  // Saves a shift a code; conversion is exact whatever the power of two.
+  template <int Shift>
+  static F masked(I v) {
+    return _mm512_cvtepi32_ps(_mm512_and_si512(v, _mm512_set1_epi32(255 << Shift)));
+  }
+  using Table = F;
+  static Table table(const float* p) { return _mm512_load_ps(p); }
+  template <int Shift>
+  static F look_up(const Table& t, I v) {
+    if constexpr (Shift > 0) v = _mm512_srli_epi32(v, Shift);
+    return _mm512_permutexvar_ps(v, t);  // reads four bits of an index
+  }
+  template <int Entries>
+  static F gather(const float* p, I i) {
+    if constexpr (Entries > 0)
+      i = _mm512_add_epi32(
+          i, _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                                _mm512_set1_epi32(Entries)));
+    return _mm512_i32gather_ps(i, p, 4);
+  }
+  template <int Shift, int Mask>
+  static I bits(I v) {
+    if constexpr (Shift > 0) v = _mm512_srli_epi32(v, Shift);
+    if constexpr (Shift < 0) v = _mm512_slli_epi32(v, -Shift);
+    return _mm512_and_si512(v, _mm512_set1_epi32(Mask));
+  }
+  static F as_float(I v) { return _mm512_castsi512_ps(v); }
+  template <int Shift, int Mask>
+  static I field(I v) {
+    if constexpr (Shift > 0) v = _mm512_srli_epi16(v, Shift);
+    if constexpr (Shift < 0) v = _mm512_slli_epi16(v, -Shift);
+    return _mm512_and_si512(v, _mm512_set1_epi8(Mask));
+  }
+  static I merge(I a, I b) { return _mm512_or_si512(a, b); }
   // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
   static void prefetch(const void* p) {
     __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));

@@ -12,9 +12,9 @@ struct V {
   using F = float32x4_t;
   using I = uint32x4_t;
   static constexpr int kLanes = 4;
-  static constexpr int kTileRows = 6;  // 24 sums, 4 vectors of weights, 1 of x: 29 of 32 registers
-  static constexpr int kStreams = 2;   // 16 sums, 8 vectors of codes
-  static constexpr bool kScaled = false;
+  static constexpr int kTileRows = 6;            // 24 sums, 4 vectors of weights, 1 of x: 29 of 32 registers
+  static constexpr int kStreams = 2, kSums = 2;  // 16 sums of gemv
+  static constexpr bool kInPlace = false;
 
   static F load(const float* p) { return vld1q_f32(p); }
   static I load_codes(const std::byte* p) { return vld1q_u32(reinterpret_cast<const std::uint32_t*>(p)); }
@@ -36,18 +36,56 @@ struct V {
   static F mul(F a, F b) { return vmulq_f32(a, b); }
   static F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
   // The conversion from fixed point shifts by itself.
-  template <int Bits, int Shift>
-  static F code(I v) {
-    constexpr std::uint32_t kMask = ((1u << Bits) - 1) << Shift;
+  template <int Shift>
+  static F byte(I v) {
+    v = vandq_u32(v, vdupq_n_u32(255u << Shift));
     if constexpr (Shift == 0)
-      return vcvtq_f32_u32(vandq_u32(v, vdupq_n_u32(kMask)));
+      return vcvtq_f32_u32(v);
     else
-      return vcvtq_n_f32_u32(vandq_u32(v, vdupq_n_u32(kMask)), Shift);
+      return vcvtq_n_f32_u32(v, Shift);
   }
   template <int Shift>
-  static F scaled_code(I v) {
-    return code<4, Shift>(v);
+  static F masked(I v) {
+    return vcvtq_f32_u32(vandq_u32(v, vdupq_n_u32(255u << Shift)));
   }
+  template <int Shift>
+  static I index(I v) {
+    if constexpr (Shift > 0) v = vshrq_n_u32(v, Shift);
+    return vandq_u32(v, vdupq_n_u32(255));
+  }
+  using Table = uint8x16x4_t;
+  static Table table(const float* p) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(p);
+    return {{vld1q_u8(bytes), vld1q_u8(bytes + 16), vld1q_u8(bytes + 32), vld1q_u8(bytes + 48)}};
+  }
+  // Four bytes an entry: 4 i, 4 i + 1, 4 i + 2, 4 i + 3.
+  template <int Shift>
+  static F look_up(const Table& t, I v) {
+    const I bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), index<Shift>(v), 0x04040404);
+    return vreinterpretq_f32_u8(vqtbl4q_u8(t, vreinterpretq_u8_u32(bytes)));
+  }
+  template <int Entries>
+  static F gather(const float* p, I i) {
+    const float lanes[kLanes] = {p[vgetq_lane_u32(i, 0)], p[Entries + vgetq_lane_u32(i, 1)],
+                                 p[2 * Entries + vgetq_lane_u32(i, 2)],
+                                 p[3 * Entries + vgetq_lane_u32(i, 3)]};
+    return vld1q_f32(lanes);
+  }
+  template <int Shift, int Mask>
+  static I bits(I v) {
+    if constexpr (Shift > 0) v = vshrq_n_u32(v, Shift);
+    if constexpr (Shift < 0) v = vshlq_n_u32(v, -Shift);
+    return vandq_u32(v, vdupq_n_u32(static_cast<std::uint32_t>(Mask)));
+  }
+  static F as_float(I v) { return vreinterpretq_f32_u32(v); }
+  template <int Shift, int Mask>
+  static I field(I v) {
+    uint8x16_t bytes = vreinterpretq_u8_u32(v);
+    if constexpr (Shift > 0) bytes = vshrq_n_u8(bytes, Shift);
+    if constexpr (Shift < 0) bytes = vshlq_n_u8(bytes, -Shift);
+    return vreinterpretq_u32_u8(vandq_u8(bytes, vdupq_n_u8(Mask)));
+  }
+  static I merge(I a, I b) { return vorrq_u32(a, b); }
   static void prefetch(const void* p) {
     __asm__ volatile("prfm pldl1keep, %0" : : "Q"(*static_cast<const char*>(p)));
   }

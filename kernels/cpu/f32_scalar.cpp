@@ -13,8 +13,8 @@ struct V {
   using Signed = std::int32_t __attribute__((vector_size(16)));
   static constexpr int kLanes = 4;
   static constexpr int kTileRows = 2;
-  static constexpr int kStreams = 1;
-  static constexpr bool kScaled = false;
+  static constexpr int kStreams = 1, kSums = 2;  // 8 sums of gemv
+  static constexpr bool kInPlace = true;
 
   static F load(const float* p) {
     F v;
@@ -49,14 +49,43 @@ struct V {
   static F sub(F a, F b) { return a - b; }
   static F mul(F a, F b) { return a * b; }
   static F fma(F a, F b, F c) { return a * b + c; }  // two roundings
-  template <int Bits, int Shift>
-  static F code(I v) {
-    return __builtin_convertvector(reinterpret_cast<Signed>(v >> Shift & ((1u << Bits) - 1)), F);
+  template <int Shift>
+  static F byte(I v) {
+    return __builtin_convertvector(reinterpret_cast<Signed>(v >> Shift & 255u), F);
   }
   template <int Shift>
-  static F scaled_code(I v) {
-    return code<4, Shift>(v);
+  static F masked(I v) {
+    return __builtin_convertvector(reinterpret_cast<Signed>(v & 255u << Shift), F);
   }
+  template <int Shift>
+  static I index(I v) {
+    return v >> Shift & 255u;
+  }
+  using Table = const float*;
+  static Table table(const float* p) { return p; }
+  template <int Shift>
+  static F look_up(Table t, I v) {
+    return gather<0>(t, index<Shift>(v));
+  }
+  template <int Entries>
+  static F gather(const float* p, I i) {
+    return F{p[i[0]], p[Entries + i[1]], p[2 * Entries + i[2]], p[3 * Entries + i[3]]};
+  }
+  template <int Shift, int Mask>
+  static I bits(I v) {
+    if constexpr (Shift > 0) v >>= Shift;
+    if constexpr (Shift < 0) v <<= -Shift;
+    return v & static_cast<std::uint32_t>(Mask);
+  }
+  static F as_float(I v) { return reinterpret_cast<F>(v); }
+  template <int Shift, int Mask>
+  static I field(I v) {
+    constexpr std::uint32_t kMask = 0x01010101u * Mask;
+    if constexpr (Shift > 0) v >>= Shift;
+    if constexpr (Shift < 0) v <<= -Shift;
+    return v & kMask;
+  }
+  static I merge(I a, I b) { return a | b; }
   static void prefetch(const void*) {}
 };
 

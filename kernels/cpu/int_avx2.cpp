@@ -67,8 +67,13 @@ struct V {
     __builtin_memcpy(p, words, 8);
   }
   static void store_codes(std::byte* p, I v) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }
-  static I low(I v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
-  static I high(I v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15)); }
+  template <int Shift, int Mask>
+  static I field(I v) {
+    if constexpr (Shift > 0) v = _mm256_srli_epi16(v, Shift);
+    if constexpr (Shift < 0) v = _mm256_slli_epi16(v, -Shift);
+    return _mm256_and_si256(v, _mm256_set1_epi8(Mask));
+  }
+  static I merge(I a, I b) { return _mm256_or_si256(a, b); }
   // 8-bit codes would saturate vpmaddubsw: even and odd bytes go through vpmaddwd.
   template <int Bits>
   static I dot(I sum, I u, I x) {

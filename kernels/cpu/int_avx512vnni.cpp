@@ -68,8 +68,13 @@ struct V {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
   }
   static void store_codes(std::byte* p, I v) { _mm512_store_si512(p, v); }
-  static I low(I v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
-  static I high(I v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15)); }
+  template <int Shift, int Mask>
+  static I field(I v) {
+    if constexpr (Shift > 0) v = _mm512_srli_epi16(v, Shift);
+    if constexpr (Shift < 0) v = _mm512_slli_epi16(v, -Shift);
+    return _mm512_and_si512(v, _mm512_set1_epi8(Mask));
+  }
+  static I merge(I a, I b) { return _mm512_or_si512(a, b); }
   // As asm: with the intrinsic, g++ 12 copies every sum of an array of them.
   template <int Bits>
   static I dot(I sum, I u, I x) {

@@ -93,8 +93,13 @@ struct V {
   }
   static I low_byte(I v) { return reinterpret_cast<I>(reinterpret_cast<Unsigned>(v) << 24) >> 24; }
   static I shift_8(I v) { return v >> 8; }
-  static I low(I v) { return v & 0x0f0f0f0f; }
-  static I high(I v) { return v >> 4 & 0x0f0f0f0f; }
+  template <int Shift, int Mask>
+  static I field(I v) {
+    if constexpr (Shift > 0) v >>= Shift;
+    if constexpr (Shift < 0) v <<= -Shift;
+    return v & 0x01010101 * Mask;
+  }
+  static I merge(I a, I b) { return a | b; }
   template <int Bits>
   static I dot(I sum, I u, I x) {
     const auto bits = reinterpret_cast<Unsigned>(x);

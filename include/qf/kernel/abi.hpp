@@ -23,8 +23,18 @@ inline constexpr IsaMask scalar = 0, avx2 = 1u << 0 /* with FMA and F16C */,
 // docs/kernels.md states every byte.
 enum class Layout : std::uint16_t {
   canonical = 0,  // codes as bytes [n, k], scales and zeros as f32 [n, groups]: the oracle's
-  rows16 = 1,     // blocks of 16 rows, codes in nibbles (1 to 4 bits) or bytes (5 to 8 bits)
+  rows16 = 1,     // blocks of 16 rows, codes of 2, 3, 4, 5, 6 or 8 bits
 };
+
+// What a code of rows16 means, as bits: a kernel lists what it reads.
+using CodeMask = std::uint32_t;
+namespace codes {
+inline constexpr CodeMask numbers = 1u << 0,  // an integer that counts from a zero
+    short_table = 1u << 1,                    // an index into the matrix's codebook of at most 16 entries
+    table = 1u << 2,                          // or of more
+    row_tables = 1u << 3,                     // an index into the row's codebook
+    any = numbers | short_table | table | row_tables;
+}
 
 // How activations are computed with: relative RMS against f64 on normal weights and activations.
 enum class Accuracy : std::uint8_t {
@@ -45,7 +55,7 @@ struct PackedHeader {
   std::uint8_t reserved[3];                  // 0
   std::int64_t group, n, k;
   std::int64_t codes_offset;   // from the buffer's first byte
-  std::int64_t params_offset;  // of scales and what follows them; rows16: 0, since they stand among the codes
+  std::int64_t params_offset;  // of scales and what follows them; rows16: of codebooks, 0 without
   std::int64_t size_bytes;     // of the whole buffer
 };
 static_assert(sizeof(PackedHeader) == 64);
@@ -56,29 +66,59 @@ constexpr Scheme scheme_of(const PackedHeader& h) {
 }
 
 // Where things are in layout rows16. A block of 16 rows is a run of chunks; a chunk is a head of 64-byte
-// lines with parameters, then the code lines of its groups. A unit is the fewest whole lines that hold whole
-// columns of the 16 rows. A group whose size isn't a multiple of a unit's columns ends in a unit whose codes
-// beyond the group are 0.
+// lines with parameters, then the codes of its groups in units. A step is 16 rows x 4 columns; a unit is the
+// fewest steps whose codes fill whole lines. A group whose size isn't a multiple of a unit's columns ends in a
+// unit whose codes beyond the group are 0.
+//
+// A code is stored as a low part of 2, 4 or 8 bits and, where bits are left, a high part. The lines of a unit
+// hold the low parts of all steps, then its last line the high parts, each step in the next bits of every byte.
 struct Rows16 {
   static constexpr std::int64_t kRows = 16, kLine = 64;
-  int bits;                 // of a stored code: 4 or 8
-  bool wide;                // parameters are f32, else f16
-  bool zeros;               // zeros are stored
-  float zero;               // middle of the codes; the zero of every group when none are stored
-  int chunk_groups;         // 2 when scales alone are f16, else 1
-  std::int64_t head_bytes;  // of a chunk's head
-  std::int64_t unit_columns, unit_bytes;
+  static constexpr int kStepColumns = 4;
+  static constexpr int low_bits(int stored) { return stored == 8 ? 8 : stored >= 4 ? 4 : 2; }
+  static constexpr int high_bits(int stored) { return stored - low_bits(stored); }
+  static constexpr int unit_steps(int stored) {
+    return 8 / (high_bits(stored) ? high_bits(stored) : low_bits(stored));
+  }
+  static constexpr int unit_lines(int stored) { return unit_steps(stored) * stored / 8; }
+  static constexpr int columns_of_unit(int stored) { return unit_steps(stored) * kStepColumns; }
+  // The narrowest of 2, 3, 4, 5, 6 and 8 bits that holds the codes and whose units fill the groups, so that
+  // no memory is spent on padding; a row of one group is padded at its end instead. 8 if no units fill them.
+  // Indices into tables of more than 16 entries take 8 bits, and those into tables of rows at least 4.
+  static constexpr int stored_bits(const Scheme& s, std::int64_t k) {
+    const std::int64_t group = s.group_size(k);
+    const int most = s.codebook == CodebookKind::none ? 6 : 4;
+    const int least = s.codebook == CodebookKind::per_row ? 4 : 2;
+    for (int stored = s.bits < least ? least : s.bits; stored <= most; ++stored)
+      if (group == k || group % columns_of_unit(stored) == 0) return stored;
+    return 8;
+  }
+
+  int bits;                   // of a stored code
+  bool wide;                  // parameters are f32, else f16
+  bool zeros;                 // zeros are stored
+  float zero;                 // middle of the codes; the zero of every group when none are stored
+  int chunk_groups;           // 2 when scales alone are f16, else 1
+  std::int64_t head_bytes;    // of a chunk's head
+  std::int64_t unit_columns;  // 4 to 32
+  std::int64_t unit_bytes;
+  int table_entries;  // of a codebook, filled up with 0: 16, or 256 where codes take 8 bits; 0: none
+  bool row_tables;    // each row has a codebook
   std::int64_t n, k, group, groups, group_units, last_group_units, chunk_bytes, block_bytes, blocks;
 
   constexpr Rows16(const Scheme& s, std::int64_t rows, std::int64_t columns)
-      : bits(s.bits <= 4 ? 4 : 8),
-        wide(s.scale != DType::f16 || s.zero == ZeroKind::floating),
-        zeros(s.zero != ZeroKind::symmetric),
+      : bits(stored_bits(s, columns)),
+        wide(s.scale != DType::f16 || (s.zero == ZeroKind::floating && s.codebook == CodebookKind::none)),
+        zeros(s.zero != ZeroKind::symmetric && s.codebook == CodebookKind::none),
         zero(s.symmetric_zero()),
         chunk_groups(!wide && !zeros ? 2 : 1),
         head_bytes(wide && zeros ? 2 * kLine : kLine),
-        unit_columns(bits == 4 ? 8 : 4),
-        unit_bytes(kLine),
+        unit_columns(columns_of_unit(bits)),
+        unit_bytes(unit_lines(bits) * kLine),
+        table_entries(s.codebook == CodebookKind::none ? 0
+                      : bits <= 4                      ? 16
+                                                       : 1 << bits),
+        row_tables(s.codebook == CodebookKind::per_row),
         n(rows),
         k(columns),
         group(s.group_size(columns)),
@@ -91,6 +131,12 @@ struct Rows16 {
                            : 0),
         blocks((n + kRows - 1) / kRows) {}
 
+  constexpr CodeMask meaning() const {
+    return table_entries == 0    ? codes::numbers
+           : row_tables          ? codes::row_tables
+           : table_entries == 16 ? codes::short_table
+                                 : codes::table;
+  }
   constexpr std::int64_t units_for(std::int64_t columns) const {
     return (columns + unit_columns - 1) / unit_columns;
   }
@@ -98,6 +144,16 @@ struct Rows16 {
     return g + 1 == groups ? last_group_units : group_units;
   }
   constexpr std::int64_t columns(std::int64_t g) const { return g + 1 == groups ? k - g * group : group; }
+  // Of all groups, each padded to whole units.
+  constexpr std::int64_t padded_columns() const {
+    return groups ? ((groups - 1) * group_units + last_group_units) * unit_columns : 0;
+  }
+  // Codebooks as f32 [blocks * 16 or 1, table_entries]; behind a single one stands a ByteTable (16 entries) or a
+  // Float8Table (256).
+  constexpr std::int64_t table_bytes() const {
+    const std::int64_t each = table_entries * static_cast<std::int64_t>(sizeof(float));
+    return table_entries == 0 ? 0 : row_tables ? blocks * kRows * each : each + kLine;
+  }
   // Offsets from the first byte of a block.
   constexpr std::int64_t codes_at(std::int64_t g) const {
     return g / chunk_groups * chunk_bytes + head_bytes + g % chunk_groups * group_units * unit_bytes;
@@ -108,14 +164,27 @@ struct Rows16 {
   constexpr std::int64_t zeros_at(std::int64_t g) const {
     return g / chunk_groups * chunk_bytes + (wide ? kLine : kLine / 2);
   }
-  // The bit at which column c of a line begins in a row's 32 bits.
-  static constexpr int shift(int stored_bits, int c) {
-    return stored_bits == 8 ? 8 * c : c < 4 ? 8 * c : 8 * (c - 4) + 4;
-  }
 };
 
 // Integer kernels add up at most this many columns of a group exactly before they round: a chain.
 inline constexpr std::int64_t kChainColumns = 256;
+
+// A codebook of 16 entries as integers: entry = (code - 128) * scale, as nearly as 8 bits can.
+struct ByteTable {
+  std::uint8_t codes[16];
+  float scale;
+  std::uint8_t reserved[44];  // 0
+};
+static_assert(sizeof(ByteTable) == Rows16::kLine);
+
+// A codebook of 256 entries that are floats of 8 bits (Micikevicius et al. 2022) times a factor, so that kernels make
+// them from the bits of their codes. Codes for which that isn't so, such as NaN, don't occur.
+struct Float8Table {
+  std::uint32_t mantissa_bits;  // 3: E4M3, 2: E5M2, 0: other entries
+  float factor;
+  std::uint8_t reserved[56];  // 0
+};
+static_assert(sizeof(Float8Table) == Rows16::kLine);
 
 // y [m, n] = x [m, k] * w^T [k, n] + bias. Everything is checked by matmul() before a kernel sees it.
 struct MatmulArgs {
@@ -155,7 +224,8 @@ struct Kernel {
   Op op;
   Accuracy accuracy;
   Layout layout;
-  int bits;  // of a stored code; 0: any
+  int bits;        // of a stored code; 0: any
+  CodeMask codes;  // that it reads
   IsaMask isa;
   std::int64_t m_min, m_max;  // rows of x it accepts
   std::int64_t n_step;        // the host may split n at multiples of it

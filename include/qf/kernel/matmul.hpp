@@ -23,26 +23,41 @@ class PackedWeight {
   std::int64_t k() const { return header_.k; }
   const Scheme& scheme() const { return scheme_; }
   Layout layout() const { return static_cast<Layout>(header_.layout); }
-  // Bits of a stored code: 4 or 8 in rows16, 8 in canonical.
-  int stored_bits() const { return layout() == Layout::rows16 && scheme_.bits <= 4 ? 4 : 8; }
-  std::span<const std::byte> buffer() const { return buffer_; }
+  // Bits of a stored code: 2, 3, 4, 5, 6 or 8 in rows16, 8 in canonical.
+  int stored_bits() const { return layout() == Layout::rows16 ? Rows16::stored_bits(scheme_, k()) : 8; }
+  // Of rows16.
+  CodeMask code_meaning() const { return Rows16(scheme_, n(), k()).meaning(); }
+  std::span<const std::byte> buffer() const { return bytes_; }
+  // Place i of the codes is column column_order()[i] of x; empty: the columns as they are.
+  std::span<const std::int32_t> column_order() const {
+    if (layout() != Layout::rows16 || !header_.has_group_of) return {};
+    const std::int64_t at = header_.params_offset + Rows16(scheme_, n(), k()).table_bytes();
+    return {reinterpret_cast<const std::int32_t*>(bytes_.data() + at), static_cast<std::size_t>(k())};
+  }
 
   // Checks a buffer that came from a file: magic, version, scheme, every offset, the size, and every index
   // that a kernel follows. `what` names it in errors. Errors: bad_format.
   static Result<PackedWeight> from_buffer(Array<std::byte> buffer, std::string_view what);
+  // The same for bytes that the weight doesn't own, such as a part of a mapped file: they must outlive it, and begin
+  // at a multiple of 64. Errors: those of from_buffer; invalid_argument (alignment).
+  static Result<PackedWeight> from_bytes(std::span<const std::byte> bytes, std::string_view what);
 
  private:
   friend Result<PackedWeight> prepack(const QuantizedMatrix&, struct PackOptions);
   Scheme scheme_;
   PackedHeader header_{};
-  Array<std::byte> buffer_;
+  Array<std::byte> owned_;
+  std::span<const std::byte> bytes_;
 };
+
+// Asks the system for large pages where a weight fills some: first use of small ones takes longer than packing.
+const Allocator& weight_allocator();
 
 struct PackOptions {
   Layout layout =
-      Layout::rows16;  // falls back to canonical for what rows16 doesn't hold: codebooks, group_of
+      Layout::rows16;  // falls back to canonical for what rows16 doesn't hold: groups of different sizes
   ParallelFor parallel{};
-  const Allocator* allocator = &default_allocator();  // must outlive the weight
+  const Allocator* allocator = &weight_allocator();  // must outlive the weight
 };
 
 // The same bytes for any `parallel`. Errors: out of memory.
