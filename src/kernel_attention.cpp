@@ -240,7 +240,9 @@ class Attention {
                  kPanel * d, nullptr, kStretch, kPanel,  kPanel, Sum::set};
       for (std::int64_t r = 0; r < rows; r += kTileRows) {
         t.rows = static_cast<int>(std::min<std::int64_t>(kTileRows, rows - r));
-        if (j >= sees((r + t.rows - 1) / group_).end || j + wide <= sees(r / group_).begin) continue;
+        const std::int64_t end = sees((r + t.rows - 1) / group_).end;
+        if (j >= end || j + wide <= sees(r / group_).begin) continue;
+        t.panels = static_cast<int>(std::min<std::int64_t>(panels, (end - j + kPanel - 1) / kPanel));
         t.x = s.q + r * d;
         t.y = s.scores + r * kStretch + j;
         op_.tile[detail::kF32](t);
