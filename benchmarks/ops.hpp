@@ -40,12 +40,15 @@ struct Request {
 // makes no sense.
 using Use = std::function<int(std::vector<Case>&)>;
 int matmul_cases(const Request& request, const Use& use);
-int dense_cases(const Request& request, const Use& use);
+int dense_cases(const Request& request, const Use& use);      // float matrices
+int attention_cases(const Request& request, const Use& use);  // over paged keys and values
+int small_cases(const Request& request, const Use& use);      // norms, rotation, softmax, SwiGLU
 
 struct Op {
   const char* name;
   int (*cases)(const Request& request, const Use& use);
 };
-inline constexpr Op kOps[] = {{"matmul", matmul_cases}, {"dense", dense_cases}};
+inline constexpr Op kOps[] = {
+    {"matmul", matmul_cases}, {"dense", dense_cases}, {"attention", attention_cases}, {"small", small_cases}};
 
 }  // namespace qf::bench
