@@ -20,7 +20,7 @@ using detail::TileArgs;
 constexpr std::int64_t kStretch = 256;   // keys with one largest score and one sum
 constexpr std::int64_t kMostPanels = 4;  // of 16 keys, that are transposed together
 constexpr std::int64_t kFewRows = 12;    // that don't take longer to compute than to read
-constexpr std::int64_t kPanelsAhead = 1;
+constexpr std::int64_t kAhead = 16;      // keys
 constexpr std::int64_t kRowsAtOnce =
     96;  // enough to pay for transposing keys; their scores stay in the cache
 
@@ -35,6 +35,13 @@ struct Rows {
   const void* at(std::int64_t token) const {
     const std::int64_t page = page_tokens ? token / page_tokens : 0;
     return static_cast<const std::byte*>(pages[page]) + (token - page * page_tokens) * stride_bytes;
+  }
+  // kPanel tokens from `token` on; those outside [first, last) are stood in for by the nearest that isn't.
+  void find(std::int64_t token, std::int64_t first, std::int64_t last, const void** rows) const {
+    const bool plain = token >= first && token + kPanel <= last && run(token, token + kPanel) == kPanel;
+    const auto* begin = static_cast<const std::byte*>(plain ? at(token) : nullptr);
+    for (int i = 0; i < kPanel; ++i)
+      rows[i] = plain ? begin + i * stride_bytes : at(std::clamp(token + i, first, last - 1));
   }
   // Tokens from `token` on, up to `end`, that lie in one page.
   std::int64_t run(std::int64_t token, std::int64_t end) const {
@@ -197,7 +204,8 @@ class Attention {
     };
     const Range all{sees(0).begin, sees(tokens - 1).end};
     const Rows values = rows_of(a_.value_pages, a_.value_stride, head);
-    score(s, rows_of(a_.key_pages, a_.key_stride, head), base, all, rows, sees);
+    score(s, rows_of(a_.key_pages, a_.key_stride, head), values, base, all, visible(first + tokens - 1).end,
+          rows, sees);
     for (std::int64_t r0 = 0; r0 < rows; r0 += kTileRows) {
       const std::int64_t n = std::min<std::int64_t>(kTileRows, rows - r0);
       const Range some{sees(r0 / group_).begin, sees((r0 + n - 1) / group_).end};
@@ -217,32 +225,28 @@ class Attention {
   }
 
   template <class Sees>
-  void score(const Scratch& s, const Rows& keys, std::int64_t base, Range all, std::int64_t rows,
-             const Sees& sees) const {
+  void score(const Scratch& s, const Rows& keys, const Rows& values, std::int64_t base, Range all,
+             std::int64_t end, std::int64_t rows, const Sees& sees) const {
     const std::int64_t d = a_.head_dim, wide = std::min<std::int64_t>(kMostPanels, op_.panels) * kPanel;
     for (std::int64_t j = all.begin / kPanel * kPanel; j < all.end; j += wide) {
       const int panels = static_cast<int>((std::min(wide, all.end - j) + kPanel - 1) / kPanel);
       for (int p = 0; p < panels; ++p) {
-        const void* row[kPanel];
-        const auto find = [&](const Rows& of, std::int64_t from) {
-          for (int i = 0; i < kPanel;
-               ++i)  // keys that nobody sees are stood in for by one that somebody does
-            row[i] = of.at(base + std::clamp(from + i, all.begin, all.end - 1));
-        };
+        const void *row[kPanel], *soon[2 * kPanel];
+        const std::int64_t key = base + j + p * kPanel;
+        keys.find(key, base + all.begin, base + all.end, row);
         if (rows <= kFewRows) {  // memory is what takes the time: it works on while this panel is computed
-          find(keys, j + (p + kPanelsAhead) * kPanel);
-          op_.ask(row, kPanel, d * bytes_);
+          keys.find(key + kAhead, base + all.begin, end, soon);
+          values.find(key, base + all.begin, base + all.end, soon + kPanel);
         }
-        find(keys, j + p * kPanel);
-        op_.pack[stored_](row, d, s.panels + p * kPanel * d);
+        op_.pack[stored_](row, d, s.panels + p * kPanel * d, rows <= kFewRows ? soon : nullptr);
       }
       TileArgs t{0,          panels,  d,        nullptr, d,      s.panels, kPanel,
                  kPanel * d, nullptr, kStretch, kPanel,  kPanel, Sum::set};
       for (std::int64_t r = 0; r < rows; r += kTileRows) {
         t.rows = static_cast<int>(std::min<std::int64_t>(kTileRows, rows - r));
-        const std::int64_t end = sees((r + t.rows - 1) / group_).end;
-        if (j >= end || j + wide <= sees(r / group_).begin) continue;
-        t.panels = static_cast<int>(std::min<std::int64_t>(panels, (end - j + kPanel - 1) / kPanel));
+        const std::int64_t last = sees((r + t.rows - 1) / group_).end;
+        if (j >= last || j + wide <= sees(r / group_).begin) continue;
+        t.panels = static_cast<int>(std::min<std::int64_t>(panels, (last - j + kPanel - 1) / kPanel));
         t.x = s.q + r * d;
         t.y = s.scores + r * kStretch + j;
         op_.tile[detail::kF32](t);

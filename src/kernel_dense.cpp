@@ -183,7 +183,7 @@ void DenseWeight::fill(std::int64_t first, MatrixView<const float> rows) {
       const std::int64_t count = std::min(kPart, k_ - c);
       const void* from[kPanel];
       for (int i = 0; i < kPanel; ++i) from[i] = r + i < rows.shape[0] ? rows.row(r + i) + c : kZeros;
-      dense_ops().pack[detail::kF32](from, count, part);
+      dense_ops().pack[detail::kF32](from, count, part, nullptr);
       std::byte* out = to + c * kPanel * bytes;
       switch (type_) {
         case DType::f16:

@@ -172,7 +172,7 @@ TEST_CASE("tiles of every instruction set agree with double and touch nothing el
       for (int type = 0; type < detail::kStoredTypes; ++type) {
         std::vector<float> panel(static_cast<std::size_t>(k * 16), kGuard),
             wide(static_cast<std::size_t>(k), kGuard);
-        op->pack[type](from[type], k, panel.data());
+        op->pack[type](from[type], k, panel.data(), nullptr);
         op->widen[type](from[type][3], k, wide.data());
         for (std::int64_t p = 0; p < k; ++p)
           for (int r = 0; r < 16; ++r) {

@@ -60,6 +60,9 @@ struct V {
   static void prefetch(const void* p) {
     __asm__ volatile("prfm pldl1keep, %0" : : "Q"(*static_cast<const char*>(p)));
   }
+  static void prefetch_later(const void* p) {
+    __asm__ volatile("prfm pldl2keep, %0" : : "Q"(*static_cast<const char*>(p)));
+  }
 };
 
 #include "kernels/cpu/dense.inc"

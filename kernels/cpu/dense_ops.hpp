@@ -41,11 +41,11 @@ struct DenseOps {
   const char* name;
   int panels;                                     // tile() is at its best with this many for many rows of x
   void (*tile[kStoredTypes])(const TileArgs& a);  // by the type of w
-  // Makes a panel [k][kPanel] of f32 from kPanel rows of k elements.
-  void (*pack[kStoredTypes])(const void* const* rows, std::int64_t k, float* panel);
+  // Makes a panel [k][kPanel] of f32 from kPanel rows of k elements. `soon`: nullptr, or as many rows that will be
+  // packed soon, then as many that will be used later; they are asked for on the way.
+  void (*pack[kStoredTypes])(const void* const* rows, std::int64_t k, float* panel, const void* const* soon);
   void (*widen[kStoredTypes])(const void* from, std::int64_t n, float* to);
   void (*to_f16)(const float* from, std::int64_t n, f16* to);
-  void (*ask)(const void* const* rows, int count, std::int64_t bytes);  // prefetches `bytes` of each row
   // s[i] = exp(s[i] - largest) for lo <= i < hi, where `largest` is that of these, and 0 elsewhere in [0, n);
   // returns the sum, added up in 16 lanes by i mod 16. n is a multiple of 16, lo < hi.
   float (*softmax)(float* s, std::int64_t n, std::int64_t lo, std::int64_t hi, float* largest);

@@ -66,6 +66,7 @@ struct V {
     *out = rows[0][at];
   }
   static void prefetch(const void* p) { __builtin_prefetch(p); }
+  static void prefetch_later(const void* p) { __builtin_prefetch(p, 0, 2); }
 };
 
 #include "kernels/cpu/dense.inc"
