@@ -121,6 +121,8 @@ int measure(const Options& o, std::vector<Case>& cases, Limits& limits, json& re
         passed = watch.seconds();
       } while (passed < 0.01);
       all[i].seconds.push_back(passed / calls);
+      // A read that something else slowed down would flatter the kernel: the better one of before and after.
+      all[i].read_gb_s.back() = std::max(all[i].read_gb_s.back(), limits.read_gb_s());
       spent[i] += clock_seconds(CLOCK_MONOTONIC) - start;
     }
   for (std::size_t i = 0; i < cases.size(); ++i) {
