@@ -81,6 +81,9 @@ struct Truth {
 Truth truth_of(const QuantizedMatrix& w, const float* x, std::int64_t m, std::int64_t x_stride,
                const float* bias) {
   Truth t;
+  double entry_most = 0;  // fast kernels round the entries of a codebook too
+  for (const float entry : std::span(w.codebook().data, static_cast<std::size_t>(w.codebook().size())))
+    entry_most = std::max(entry_most, std::fabs(static_cast<double>(entry)));
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < w.n(); ++j) {
       double sum = bias ? static_cast<double>(bias[j]) : 0, size = std::fabs(sum), most = 0, distance = 0;
@@ -92,7 +95,8 @@ Truth truth_of(const QuantizedMatrix& w, const float* x, std::int64_t m, std::in
         most = std::max(most, std::fabs(static_cast<double>(x[i * x_stride + c])));
         distance +=
             std::fabs(static_cast<double>(w.value(j, c))) +
-            std::fabs(static_cast<double>((w.zero(j, g) - w.scheme().symmetric_zero()) * w.scales()(j, g)));
+            std::fabs(static_cast<double>((w.zero(j, g) - w.scheme().symmetric_zero()) * w.scales()(j, g))) +
+            2 * std::fabs(entry_most * static_cast<double>(w.scales()(j, g)));
       }
       t.y.push_back(sum);
       t.size.push_back(size);
@@ -265,6 +269,39 @@ TEST_CASE("the exact path stays below a relative RMS of 1e-6, 16 bits below 3e-5
           }
         }
       }
+}
+
+TEST_CASE("codebooks of 4 bits stay below 1 % with integers") {
+  // NF4 (Dettmers et al. 2023) and E2M1.
+  static constexpr float kNf4[] = {
+      -1.0f,       -0.69619280f, -0.52507305f, -0.39491749f, -0.28444138f, -0.18477343f, -0.09105004f, 0.0f,
+      0.07958030f, 0.16093020f,  0.24611230f,  0.33791524f,  0.44070983f,  0.56261700f,  0.72295684f,  1.0f};
+  static constexpr float kFp4[] = {0, .5f, 1, 1.5f, 2, 3, 4, 6, 0, -.5f, -1, -1.5f, -2, -3, -4, -6};
+  Rng rng(13);
+  const std::int64_t n = 96, k = 2048;
+  for (const float* book : {kNf4, kFp4})
+    for (std::int64_t m : {1, 7, 40}) {
+      QuantizedMatrix w =
+          random_matrix(rng, {4, 64, ZeroKind::symmetric, DType::f16, CodebookKind::per_matrix}, n, k);
+      std::copy(book, book + 16, w.codebook().data);
+      auto packed = prepack(w);
+      REQUIRE(packed.ok());
+      std::vector<float> x(static_cast<std::size_t>(m * k)), y(static_cast<std::size_t>(m * n));
+      std::normal_distribution<float> normal;
+      for (float& value : x) value = normal(rng);
+      const Truth truth = truth_of(w, x.data(), m, k, nullptr);
+      bool fast = false;
+      for (const Kernel* kernel : fitting(*packed, m)) {
+        MatmulOptions options;
+        options.kernel = kernel;
+        REQUIRE(matmul({x.data(), {m, k}}, *packed, {y.data(), {m, n}}, {}, options).ok());
+        INFO(kernel->name << " m=" << m << (book == kNf4 ? " NF4" : " FP4"));
+        const double rms = relative_rms(truth, y.data(), m, n, n);
+        CHECK(rms < (kernel->accuracy == Accuracy::exact ? 1e-6 : book == kNf4 ? 1e-2 : 8e-3));
+        fast = fast || kernel->accuracy == Accuracy::fast;
+      }
+      CHECK(fast);
+    }
 }
 
 TEST_CASE("any split of n and any number of threads give the same bits") {

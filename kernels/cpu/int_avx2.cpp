@@ -26,6 +26,9 @@ struct V {
                                       : Bits <= 4 ? 8
                                       : Bits == 5 ? 4
                                                   : 2;
+  // Codes in two parts need registers for both.
+  template <int Bits>
+  static constexpr int kMostBlocks = Bits == 3 || Bits == 5 || Bits == 6 ? 2 : 4;
   template <int Bits>
   static constexpr int kPanelBits = Bits <= 4 ? 4 : Bits;
 
@@ -72,6 +75,10 @@ struct V {
     if constexpr (Shift > 0) v = _mm256_srli_epi16(v, Shift);
     if constexpr (Shift < 0) v = _mm256_slli_epi16(v, -Shift);
     return _mm256_and_si256(v, _mm256_set1_epi8(Mask));
+  }
+  static I look_up(const std::uint8_t* table, I codes) {
+    return _mm256_shuffle_epi8(
+        _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table))), codes);
   }
   static I merge(I a, I b) { return _mm256_or_si256(a, b); }
   // 8-bit codes would saturate vpmaddubsw: even and odd bytes go through vpmaddwd.

@@ -26,6 +26,8 @@ struct V {
   template <int Bits>
   static constexpr int kNarrowSteps = 0;
   template <int Bits>
+  static constexpr int kMostBlocks = 4;
+  template <int Bits>
   static constexpr int kPanelBits = 8;
 
   static F load(const float* p) { return _mm512_loadu_ps(p); }
@@ -73,6 +75,10 @@ struct V {
     if constexpr (Shift > 0) v = _mm512_srli_epi16(v, Shift);
     if constexpr (Shift < 0) v = _mm512_slli_epi16(v, -Shift);
     return _mm512_and_si512(v, _mm512_set1_epi8(Mask));
+  }
+  static I look_up(const std::uint8_t* table, I codes) {
+    return _mm512_shuffle_epi8(
+        _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table))), codes);
   }
   static I merge(I a, I b) { return _mm512_or_si512(a, b); }
   // As asm: with the intrinsic, g++ 12 copies every sum of an array of them.

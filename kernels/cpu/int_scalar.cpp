@@ -21,6 +21,8 @@ struct V {
   template <int Bits>
   static constexpr int kNarrowSteps = 0;
   template <int Bits>
+  static constexpr int kMostBlocks = 4;
+  template <int Bits>
   static constexpr int kPanelBits = 8;
 
   template <class Vector>
@@ -98,6 +100,12 @@ struct V {
     if constexpr (Shift > 0) v >>= Shift;
     if constexpr (Shift < 0) v <<= -Shift;
     return v & 0x01010101 * Mask;
+  }
+  static I look_up(const std::uint8_t* table, I codes) {
+    std::uint8_t bytes[sizeof codes];
+    __builtin_memcpy(bytes, &codes, sizeof codes);
+    for (std::uint8_t& byte : bytes) byte = table[byte];
+    return load_as<I>(bytes);
   }
   static I merge(I a, I b) { return a | b; }
   template <int Bits>
