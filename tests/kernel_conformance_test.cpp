@@ -304,6 +304,38 @@ TEST_CASE("codebooks of 4 bits stay below 1 % with integers") {
     }
 }
 
+TEST_CASE("codebooks of 8-bit floats give what their entries say, denormal ones too") {
+  Rng rng(14);
+  const std::int64_t n = 37, k = 300;
+  for (const bool e4m3 : {true, false})
+    for (std::int64_t m : {1, 5}) {
+      QuantizedMatrix w =
+          random_matrix(rng, {8, 128, ZeroKind::symmetric, DType::f16, CodebookKind::per_matrix}, n, k);
+      for (int code = 0; code < 256; ++code) {
+        f8e4m3 four;
+        f8e5m2 five;
+        four.bits = five.bits = static_cast<std::uint8_t>(code);
+        w.codebook()(0, code) = e4m3 ? static_cast<float>(four) : static_cast<float>(five);
+      }
+      const int most = e4m3 ? 0x7e : 0x7b;
+      for (std::int64_t i = 0; i < n * k; ++i)
+        w.codes().data[i] = static_cast<std::uint8_t>(pick(rng, 0, i % 3 ? most : 7) | (i % 2 ? 0x80 : 0));
+      auto packed = prepack(w);
+      REQUIRE(packed.ok());
+      std::vector<float> x(static_cast<std::size_t>(m * k)), y(static_cast<std::size_t>(m * n));
+      std::normal_distribution<float> normal;
+      for (float& value : x) value = normal(rng);
+      const Truth truth = truth_of(w, x.data(), m, k, nullptr);
+      for (const Kernel* kernel : fitting(*packed, m)) {
+        MatmulOptions options;
+        options.kernel = kernel;
+        REQUIRE(matmul({x.data(), {m, k}}, *packed, {y.data(), {m, n}}, {}, options).ok());
+        INFO(kernel->name << " m=" << m << (e4m3 ? " E4M3" : " E5M2"));
+        CHECK(relative_rms(truth, y.data(), m, n, n) < 1e-6);
+      }
+    }
+}
+
 TEST_CASE("any split of n and any number of threads give the same bits") {
   Rng rng(4);
   for (int bits : {2, 3, 4, 5, 6, 8})
