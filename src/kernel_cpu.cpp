@@ -114,6 +114,20 @@ IsaMask cpu_isa() {
   return kDetected & limit().mask;
 }
 
+// 1 x 11008 x 4096 with 4 bits, GB/s 2 KiB · 256 B ahead: AMD Zen 4 21.6 · 30.0, whose own prefetchers are disturbed by
+// requests from far ahead; Intel Sapphire Rapids 17.3 · less, whose prefetchers hardly overlap reading and computing.
+std::int64_t prefetch_bytes() {
+#if QF_X86
+  static const bool kNear = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(0, &a, &b, &c, &d) && c == signature_AMD_ecx;
+  }();
+  return kNear ? 256 : 2048;
+#else
+  return 2048;
+#endif
+}
+
 Status check_max_isa() {
   return limit().status;
 }

@@ -6,6 +6,8 @@
 
 namespace qf::kernel {
 
+std::int64_t prefetch_bytes();  // MatmulArgs::ahead_bytes for this CPU
+
 Status check_max_isa();  // an error if QF_MAX_ISA holds a name that isn't known
 
 // As choose_kernel(), of the kernels that take x as 8-bit integers of the caller.

@@ -219,6 +219,7 @@ class Call {
     args.y = p.y.data, args.y_stride = p.y.stride[0];
     args.bias = p.bias.empty() ? nullptr : p.bias.data();
     args.n_end = args.n;
+    args.ahead_bytes = prefetch_bytes();
     return args;
   }
 

@@ -201,6 +201,8 @@ struct MatmulArgs {
   const std::int8_t* x_i8;
   const float* x_scales;
   std::int64_t x_scales_stride, x_group;
+  // How far ahead of its use a line of the weight is asked for, where all of it passes by once.
+  std::int64_t ahead_bytes;
   // Both 64-byte aligned and not zeroed; nullptr where the kernel asks for 0 bytes.
   void* prepared;  // prepared_bytes: x in the kernel's own form, for all tasks of a call
   void* scratch;   // scratch_bytes: of one call of `run`
