@@ -203,22 +203,7 @@ constexpr PeakLoop kPeaks[] = {
 #endif
 };
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
 }  // namespace
-
-const Allocator& huge_pages() {
-  static constexpr Allocator kHuge{[](void*, std::size_t bytes, std::size_t) -> void* {
-                                     void* memory = std::aligned_alloc(
-                                         kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage);
-#ifdef MADV_HUGEPAGE
-                                     if (memory) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-                                     return memory;
-                                   },
-                                   [](void*, void* pointer, std::size_t) { std::free(pointer); }, nullptr};
-  return kHuge;
-}
 
 std::span<const ReadLoop> read_loops() {
   return kReads;
@@ -252,7 +237,7 @@ Limits::Limits(int threads, ParallelFor parallel) : threads_(threads), parallel_
   part_ = (4 * last_cache_bytes() / parts / 4 / 4096 * 4096 + 4096 + 64) * 4;
   const std::size_t bytes = part_ * parts + 4096;  // what is asked ahead lies inside too
   normal_ = Array<std::byte>::make(bytes).value();
-  if (auto memory = Array<std::byte>::make(bytes, huge_pages()); memory.ok())
+  if (auto memory = Array<std::byte>::make(bytes, kernel::weight_allocator()); memory.ok())
     huge_ = std::move(memory).value();
   for (const ReadLoop& loop : kReads) {
     if (loop.isa & ~kernel::cpu_isa()) continue;

@@ -38,9 +38,6 @@ std::span<const PeakLoop> peak_loops();
 // The fastest that `isa` has, which this CPU must have too; nullptr if there is none.
 const PeakLoop* peak_loop(Numbers numbers, kernel::IsaMask isa);
 
-// Memory in huge pages, if the system gives any.
-const Allocator& huge_pages();
-
 // Size of the last cache, 32 MiB if the system doesn't say.
 std::size_t last_cache_bytes();
 

@@ -139,7 +139,7 @@ class Setting {
     kernel::PackOptions options;
     options.layout = layout;
     options.parallel = request_.parallel;
-    const Allocator& allocator = request_.huge_pages ? huge_pages() : default_allocator();
+    const Allocator& allocator = request_.small_pages ? default_allocator() : kernel::weight_allocator();
     options.allocator = &allocator;
     weights.push_back(prepack(matrix_, options).value());
     const std::span<const std::byte> first = weights.front().buffer();

@@ -29,7 +29,7 @@ struct Request {
   std::vector<std::string> weights, shapes;
   std::string kernel;                                  // only this; "": all that fit
   kernel::Accuracy accuracy = kernel::Accuracy::fast;  // whose choice stands first
-  bool models = false, warm = false, huge_pages = false,
+  bool models = false, warm = false, small_pages = false,
        chosen_only = false;  // chosen_only: only what the library would choose
   int threads = 1;
   ParallelFor parallel;

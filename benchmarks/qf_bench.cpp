@@ -127,7 +127,7 @@ int measure(const Options& o, std::vector<Case>& cases, Limits& limits, json& re
     }
   for (std::size_t i = 0; i < cases.size(); ++i) {
     results.push_back(to_json(cases[i], all[i], limits.threads(),
-                              limits.best_read().gb_s / limits.best_read(o.request.huge_pages).gb_s));
+                              limits.best_read().gb_s / limits.best_read(!o.request.small_pages).gb_s));
     if (!o.as_json) print_row(results.back());
   }
   return 0;
@@ -281,7 +281,8 @@ int main(int argc, char** argv) {
   app.add_option("--shape", o.request.shapes, "MxNxK: rows of x, outputs, inputs")->delimiter(',');
   app.add_flag("--models", o.request.models, "shapes of real models, M = 1 and 32");
   app.add_flag("--warm", o.request.warm, "weights stay in the cache; shares are of the multiply peak then");
-  app.add_flag("--huge-pages", o.request.huge_pages, "weights lie in huge pages");
+  app.add_flag("--small-pages", o.request.small_pages,
+               "weights lie in pages of 4 KiB, not where the library puts them");
   app.add_option("--threads", o.threads, "threads; several numbers, several tables")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));

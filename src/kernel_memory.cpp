@@ -10,10 +10,10 @@
 namespace qf::kernel {
 namespace {
 
-constexpr std::size_t kPage = std::size_t{2} << 20, kLarge = 2 * kPage;
+constexpr std::size_t kPage = std::size_t{2} << 20;
 
 void* allocate(void*, std::size_t bytes, std::size_t alignment) {
-  const bool large = bytes >= kLarge;
+  const bool large = bytes >= kPage;
   void* memory = nullptr;
   if (posix_memalign(&memory, large ? kPage : alignment, bytes) != 0) return nullptr;
 #if defined(__linux__)

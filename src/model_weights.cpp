@@ -1,9 +1,5 @@
 #include "src/model_weights.hpp"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -25,23 +21,6 @@ bool all_finite(const float* x, std::int64_t n) {
   float sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += x[i] * 0.0f;
   return sum == 0;
-}
-
-// Memory of packed weights: in huge pages where whole ones fit, which
-// makes generating some 5 % faster. A system that gives none gives ordinary pages.
-const Allocator& weight_memory() {
-  static constexpr Allocator kHuge{
-      [](void*, std::size_t bytes, std::size_t alignment) -> void* {
-        constexpr std::size_t kPage = std::size_t{1} << 21;
-        void* memory = nullptr;
-        if (posix_memalign(&memory, bytes >= kPage ? kPage : alignment, bytes) != 0) return nullptr;
-#if defined(__linux__)
-        if (bytes >= kPage) (void)madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE);
-#endif
-        return memory;
-      },
-      [](void*, void* pointer, std::size_t) { std::free(pointer); }, nullptr};
-  return kHuge;
 }
 
 class Loader {
@@ -115,8 +94,7 @@ class Loader {
     QF_TRY_ASSIGN(QuantizedMatrix stored, low_bit(module));
     if (options_.compute == Compute::f32) return expand(stored, w.embedding.dense);
     if (config_.tied_head) {
-      QF_TRY_ASSIGN(w.head.packed,
-                    kernel::prepack(stored, {.parallel = options_.parallel, .allocator = &weight_memory()}));
+      QF_TRY_ASSIGN(w.head.packed, kernel::prepack(stored, {.parallel = options_.parallel}));
       w.head.name = module, w.head.is_packed = true;
     }
     w.embedding.low_bit = std::move(stored);
@@ -130,8 +108,7 @@ class Loader {
     } else {
       QF_TRY_ASSIGN(const QuantizedMatrix w, low_bit(module));
       if (options_.compute == Compute::packed) {
-        QF_TRY_ASSIGN(out.packed,
-                      kernel::prepack(w, {.parallel = options_.parallel, .allocator = &weight_memory()}));
+        QF_TRY_ASSIGN(out.packed, kernel::prepack(w, {.parallel = options_.parallel}));
         out.is_packed = true;
       } else {
         QF_TRY(expand(w, out.dense));
