@@ -20,6 +20,8 @@ struct V {
     static constexpr int kSomeRows = kRows, kSomeBlocks = kBlocks, kFewRows = P == 1 ? 2 : kRows,
                          kFewBlocks = P == 1 ? 2 : kBlocks;
   };
+  static constexpr bool kByLane = false, kPairs = false;
+  static constexpr int kOffset8 = 0;
   // Steps of 2 products of a code and -128 to 127 that stay below 2^15, so that nothing saturates.
   template <int Bits>
   static constexpr int kNarrowSteps = Bits == 8   ? 0

@@ -23,6 +23,8 @@ struct V {
     static constexpr int kRows = P == 1 ? 8 : 4, kBlocks = P == 3 ? 2 : 3, kPanelBlocks = kBlocks;
     static constexpr int kSomeRows = 4, kSomeBlocks = P == 1 ? 4 : kBlocks, kFewRows = 2, kFewBlocks = 4;
   };
+  static constexpr bool kByLane = false, kPairs = false;
+  static constexpr int kOffset8 = 0;
   template <int Bits>
   static constexpr int kNarrowSteps = 0;
   template <int Bits>

@@ -18,6 +18,8 @@ struct V {
     static constexpr int kRows = 2, kBlocks = 1, kSomeRows = 2, kSomeBlocks = 1, kFewRows = 1, kFewBlocks = 2,
                          kPanelBlocks = 2;
   };
+  static constexpr bool kByLane = false, kPairs = false;
+  static constexpr int kOffset8 = 0;
   template <int Bits>
   static constexpr int kNarrowSteps = 0;
   template <int Bits>

@@ -66,8 +66,10 @@
 #if defined(__clang__)
 #define QF_TARGET_BEGIN(isa) \
   QF_PRAGMA(clang attribute push(__attribute__((target(isa))), apply_to = function))
+#define QF_TARGET_BEGIN_ARM(extension) QF_TARGET_BEGIN(extension)
 #define QF_TARGET_END QF_PRAGMA(clang attribute pop)
 #else
 #define QF_TARGET_BEGIN(isa) QF_PRAGMA(GCC push_options) QF_PRAGMA(GCC target(isa))
+#define QF_TARGET_BEGIN_ARM(extension) QF_TARGET_BEGIN("arch=armv8.2-a+" extension)
 #define QF_TARGET_END QF_PRAGMA(GCC pop_options)
 #endif
