@@ -4,7 +4,8 @@
 #include "qf/kernel/matmul.hpp"
 #include "src/kernel_env.hpp"
 
-#if QF_X86
+#if QF_EMULATED
+#elif QF_X86
 #include <cpuid.h>
 #elif QF_ARM64 && defined(__linux__)
 #include <sys/auxv.h>
@@ -40,7 +41,11 @@ constexpr IsaName kLevels[] = {
     {"native", ~IsaMask{0}},
 };
 
-#if QF_X86
+#if QF_EMULATED
+IsaMask detect() {
+  return isa::avx2 | isa::avx_vnni | isa::avx512 | isa::avx512_vnni;
+}
+#elif QF_X86
 // The register state that the operating system saves: bits 1-2 SSE and AVX, 5-7 AVX-512.
 std::uint64_t saved_state() {
   unsigned low = 0, high = 0;
@@ -117,7 +122,7 @@ IsaMask cpu_isa() {
 // 1 x 11008 x 4096 with 4 bits, GB/s 2 KiB · 256 B ahead: AMD Zen 4 21.6 · 30.0, whose own prefetchers are disturbed by
 // requests from far ahead; Intel Sapphire Rapids 17.3 · less, whose prefetchers hardly overlap reading and computing.
 std::int64_t prefetch_bytes() {
-#if QF_X86
+#if QF_X86 && !QF_EMULATED
   static const bool kNear = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid(0, &a, &b, &c, &d) && c == signature_AMD_ecx;

@@ -8,6 +8,8 @@ QF_TARGET_BEGIN("avx2,fma,f16c")
 namespace qf::kernel::detail {
 namespace {
 
+#include "kernels/cpu/x86_asm.inc"
+
 struct V {
   using F = __m256;
   static constexpr int kLanes = 8, kSums = 12, kBlock = 8;

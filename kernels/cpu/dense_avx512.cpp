@@ -12,6 +12,8 @@ QF_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")
 namespace qf::kernel::detail {
 namespace {
 
+#include "kernels/cpu/x86_asm.inc"
+
 struct V {
   using F = __m512;
   static constexpr int kLanes = 16, kSums = 24, kBlock = 8;

@@ -9,6 +9,8 @@ QF_TARGET_BEGIN("avx2,fma,f16c")
 namespace qf::kernel {
 namespace {
 
+#include "kernels/cpu/x86_asm.inc"
+
 struct V {
   using F = __m256;
   using I = __m256i;
@@ -82,10 +84,7 @@ struct V {
     return _mm256_and_si256(v, _mm256_set1_epi8(Mask));
   }
   static I merge(I a, I b) { return _mm256_or_si256(a, b); }
-  // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
-  static void prefetch(const void* p) {
-    __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
-  }
+  static void prefetch(const void* p) { ask_near(p); }
 };
 
 #include "kernels/cpu/f32_rows16.inc"

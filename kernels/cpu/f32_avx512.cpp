@@ -13,6 +13,8 @@ QF_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")
 namespace qf::kernel {
 namespace {
 
+#include "kernels/cpu/x86_asm.inc"
+
 struct V {
   using F = __m512;
   using I = __m512i;
@@ -83,10 +85,7 @@ struct V {
     return _mm512_and_si512(v, _mm512_set1_epi8(Mask));
   }
   static I merge(I a, I b) { return _mm512_or_si512(a, b); }
-  // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
-  static void prefetch(const void* p) {
-    __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
-  }
+  static void prefetch(const void* p) { ask_near(p); }
 };
 
 #include "kernels/cpu/f32_rows16.inc"

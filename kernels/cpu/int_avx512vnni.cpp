@@ -13,6 +13,8 @@ QF_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 namespace qf::kernel {
 namespace {
 
+#include "kernels/cpu/x86_asm.inc"
+
 struct V {
   using F = __m512;
   using I = __m512i;
@@ -20,7 +22,8 @@ struct V {
   template <int P>
   struct Tile {
     static constexpr int kStreams = 4;
-    static constexpr int kRows = P == 1 ? 8 : 4, kBlocks = P == 3 ? 2 : 3, kPanelBlocks = kBlocks;
+    static constexpr int kRows = P == 1 ? 8 : 4, kBlocks = P == 3 ? 2 : 3, kPanelRows = kRows,
+                         kPanelBlocks = kBlocks;
     static constexpr int kSomeRows = 4, kSomeBlocks = P == 1 ? 4 : kBlocks, kFewRows = 2, kFewBlocks = 4;
   };
   static constexpr bool kByLane = false, kPairs = false;
@@ -48,12 +51,12 @@ struct V {
   }
   static F broadcast(float x) { return _mm512_set1_ps(x); }
   static I fill(std::int32_t x) { return _mm512_set1_epi32(x); }
-  // The asm keeps it in a register: one load for the several vectors that it is multiplied with.
+  // Kept in a register: one load for the several vectors that it is multiplied with.
   static I words(const std::int8_t* p) {
     std::int32_t word;
     __builtin_memcpy(&word, p, 4);
     I words = _mm512_set1_epi32(word);
-    __asm__("" : "+v"(words));
+    keep(words);
     return words;
   }
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -83,20 +86,13 @@ struct V {
         _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table))), codes);
   }
   static I merge(I a, I b) { return _mm512_or_si512(a, b); }
-  // As asm: with the intrinsic, g++ 12 copies every sum of an array of them.
   template <int Bits>
   static I dot(I sum, I u, I x) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(x));
-    return sum;
+    return dot_bytes(sum, u, x);
   }
-  static void prefetch_far(const void* p) {
-    __asm__ volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
-  }
+  static void prefetch_far(const void* p) { ask_far(p); }
   static I widen(I sum) { return sum; }
-  // As asm: g++ 12 drops most of _mm_prefetch in nested inline functions.
-  static void prefetch(const void* p) {
-    __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
-  }
+  static void prefetch(const void* p) { ask_near(p); }
 };
 
 #include "kernels/cpu/int_rows16.inc"

@@ -15,7 +15,7 @@ struct V {
   struct Tile {
     static constexpr int kStreams = P == 3 ? 1 : 2;
     static constexpr int kRows = P == 1 ? 4 : 2, kBlocks = 1, kSomeRows = kRows, kSomeBlocks = 1,
-                         kFewRows = 2, kFewBlocks = P == 1 ? 2 : 1, kPanelBlocks = 2;
+                         kFewRows = 2, kFewBlocks = P == 1 ? 2 : 1, kPanelRows = kRows, kPanelBlocks = 2;
   };
   template <int Bits>
   static constexpr int kPanelBits = Bits < 8 ? 4 : 8;

@@ -16,7 +16,7 @@ struct V {
   struct Tile {
     static constexpr int kStreams = 1;
     static constexpr int kRows = 2, kBlocks = 1, kSomeRows = 2, kSomeBlocks = 1, kFewRows = 1, kFewBlocks = 2,
-                         kPanelBlocks = 2;
+                         kPanelRows = kRows, kPanelBlocks = 2;
   };
   static constexpr bool kByLane = false, kPairs = false;
   static constexpr int kOffset8 = 0;

@@ -47,12 +47,17 @@
 #define QF_TSAN 0
 #endif
 
-#if defined(__x86_64__)
+// 1 in the build of one test: the kernels for x86 with tests/emulated/immintrin.h, on any CPU.
+#ifndef QF_EMULATED
+#define QF_EMULATED 0
+#endif
+
+#if defined(__x86_64__) || QF_EMULATED
 #define QF_X86 1
 #else
 #define QF_X86 0
 #endif
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !QF_EMULATED
 #define QF_ARM64 1
 #else
 #define QF_ARM64 0
@@ -63,7 +68,10 @@
 // before the region; everything inside stands in an anonymous namespace, without containers of the standard
 // library.
 #define QF_PRAGMA(x) _Pragma(#x)
-#if defined(__clang__)
+#if QF_EMULATED
+#define QF_TARGET_BEGIN(isa)
+#define QF_TARGET_END
+#elif defined(__clang__)
 #define QF_TARGET_BEGIN(isa) \
   QF_PRAGMA(clang attribute push(__attribute__((target(isa))), apply_to = function))
 #define QF_TARGET_BEGIN_ARM(extension) QF_TARGET_BEGIN(extension)
