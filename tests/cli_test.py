@@ -238,6 +238,9 @@ class Results(Case):
         packed = json.loads(self.run_ok("eval", out, "--reference", self.model, "--compute", "packed", *judge).stdout)
         self.assertAlmostEqual(packed["ppl"] / unpacked["ppl"], 1, places=5)
         self.assertAlmostEqual(packed["kl"], unpacked["kl"], places=5)
+        fast = json.loads(self.run_ok("eval", out, "--compute", "fast", *judge).stdout)
+        self.assertNotEqual(fast["ppl"], packed["ppl"])
+        self.assertAlmostEqual(fast["ppl"] / packed["ppl"], 1, delta=0.02)
 
         failed = qf("eval", out, "--reference", self.model, "--max-kl", "0", *judge)
         self.assertEqual(failed.returncode, JUDGEMENT)

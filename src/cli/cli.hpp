@@ -15,6 +15,7 @@
 #include "qf/core/parallel.hpp"
 #include "qf/core/progress.hpp"
 #include "qf/core/result.hpp"
+#include "qf/model/decoder.hpp"
 
 namespace qf::cli {
 
@@ -37,6 +38,10 @@ std::string exit_code_help();
 
 // What a subcommand that worked has to say.
 enum class Verdict { good, failed };
+
+// --compute of the subcommands that run a model: how its linear layers are computed.
+void add_compute(CLI::App* command, std::string& how);
+void set_compute(const std::string& how, model::LoadOptions& options);
 
 // Keeps closed standard streams from being the next file that is opened: what is printed would end in a model.
 void hold_standard_streams();

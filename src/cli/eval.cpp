@@ -19,10 +19,10 @@ struct Options {
   bool as_json = false;
 };
 
-Result<std::unique_ptr<model::Decoder>> load(const std::string& path, model::Compute compute,
+Result<std::unique_ptr<model::Decoder>> load(const std::string& path, const std::string& compute,
                                              Session& session) {
   model::LoadOptions options;
-  options.compute = compute;
+  set_compute(compute, options);
   options.parallel = session.parallel();
   options.progress = session.progress();
   return model::Decoder::load(path, options);
@@ -79,12 +79,11 @@ Result<Verdict> eval(Session& session, const Options& o) {
   QF_TRY_ASSIGN(const std::string text, io::read_file(o.text, kMostTextBytes));
   // The text is plain text all through: "<|im_end|>" in it is nine characters and not the end of a message.
   QF_TRY_ASSIGN(const auto ids, tokenizer->encode(text, {.add_special = false, .parse_special = false}));
-  const auto compute = o.compute == "f32" ? model::Compute::f32 : model::Compute::packed;
   const auto start = std::chrono::steady_clock::now();
-  QF_TRY_ASSIGN(auto decoder, load(o.model, compute, session));
+  QF_TRY_ASSIGN(auto decoder, load(o.model, o.compute, session));
   std::unique_ptr<model::Decoder> reference;
   if (!o.reference.empty()) {
-    QF_TRY_ASSIGN(reference, load(o.reference, model::Compute::f32, session));
+    QF_TRY_ASSIGN(reference, load(o.reference, "f32", session));
   }
 
   if (const std::int64_t most = decoder->config().context; most > 0 && o.context > most)
@@ -131,12 +130,7 @@ void add_eval(Program& program) {
       ->capture_default_str()
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31));
-  command
-      ->add_option("--compute", o->compute,
-                   "f32 expands every weight; packed runs on the kernels, with the same results to 1e-5")
-      ->capture_default_str()
-      ->type_name("HOW")
-      ->check(CLI::IsMember({"f32", "packed"}));
+  add_compute(command, o->compute);
   command->add_option("--max-ppl", o->most_ppl, "Fail (exit code 1) above this perplexity")->type_name("X");
   command->add_option("--max-kl", o->most_kl, "Fail above this KL")->type_name("X");
   command->add_option("--min-top1", o->least_top1, "Fail below this share of equal top-1")->type_name("X");

@@ -18,7 +18,7 @@ constexpr std::int64_t kPromptChunk = 256;  // tokens of a prompt between two lo
 struct Options {
   std::string model, prompt, compute = "packed";
   std::optional<std::string> system;
-  bool raw = false, fast = false, as_json = false;
+  bool raw = false, as_json = false;
   std::int64_t max_tokens = 256;
   model::SamplerOptions sampler{.temperature = 0.7, .top_k = 40, .top_p = 0.95, .seed = 0};
 };
@@ -71,8 +71,7 @@ Result<Verdict> run(Session& session, const Options& o) {
   QF_TRY_ASSIGN(const auto ids, prompt_ids(o, side));
   const text::Tokenizer& tokenizer = *side.tokenizer;
   model::LoadOptions load;
-  load.compute = o.compute == "f32" ? model::Compute::f32 : model::Compute::packed;
-  load.accuracy = o.fast ? kernel::Accuracy::fast : kernel::Accuracy::exact;
+  set_compute(o.compute, load);
   load.parallel = session.parallel();
   load.progress = session.progress();
   QF_TRY_ASSIGN(const auto decoder, model::Decoder::load(o.model, load));
@@ -156,11 +155,7 @@ void add_run(Program& program) {
   command->add_option("--seed", o->sampler.seed, "The same seed gives the same text")
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--compute", o->compute, "packed runs low-bit weights on the kernels, f32 expands them")
-      ->capture_default_str()
-      ->type_name("HOW")
-      ->check(CLI::IsMember({"packed", "f32"}));
-  command->add_flag("--fast", o->fast, "8-bit activations: faster, about 1 % error a layer");
+  add_compute(command, o->compute);
   command->add_flag("--json", o->as_json, "One JSON object on stdout, with text and speed, at the end");
 }
 
