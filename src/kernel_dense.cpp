@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/dense_ops.hpp"
+#include "qf/kernel/matmul.hpp"
 #include "src/kernel_stored.hpp"
 
 namespace qf::kernel {
@@ -43,7 +44,7 @@ void copy_strided(const std::byte* from, std::int64_t count, float* to) {
   }
 }
 
-struct Product {
+struct FloatProduct {
   const DenseOps& op;
   MatrixView<const float> x;
   const DenseWeight& w;
@@ -167,7 +168,7 @@ Result<DenseWeight> DenseWeight::make(std::int64_t n, std::int64_t k, DType type
     return Status(Errc::invalid_argument, cat({"a float matrix of ", num(n), " x ", num(k)}));
   DenseWeight w;
   w.n_ = n, w.k_ = k, w.type_ = type;
-  QF_TRY_ASSIGN(w.panels_, Array<std::byte>::make(static_cast<std::size_t>(size)));
+  QF_TRY_ASSIGN(w.panels_, Array<std::byte>::make(static_cast<std::size_t>(size), weight_allocator()));
   return w;
 }
 
@@ -225,7 +226,8 @@ Status dense_matmul(MatrixView<const float> x, const DenseWeight& w, MatrixView<
       for (std::int64_t c = 0; c < n; ++c) y.row(r)[c] = bias.empty() ? 0 : bias[static_cast<std::size_t>(c)];
     return {};
   }
-  Product{dense_ops(), x, w, y, bias, *detail::stored_as(w.type()), dtype_bits(w.type()) / 8}.run(parallel);
+  FloatProduct{dense_ops(), x, w, y, bias, *detail::stored_as(w.type()), dtype_bits(w.type()) / 8}.run(
+      parallel);
   return {};
 }
 

@@ -1,4 +1,5 @@
-// Packed buffers from files and the arguments of matmul: what is refused, and with which words.
+// Packed buffers from files and the arguments of matmul: what is refused, and with which words; memory for weights.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -176,4 +177,36 @@ TEST_CASE("empty shapes are fine") {
   CHECK(matmul({y.data(), {0, 8}}, *no_n, {y.data(), {0, 0}}).ok());
   const PackedWeight none;
   CHECK(none.n() == 0);
+}
+
+TEST_CASE("memory of weights: apart, aligned and given back, from many threads") {
+  const Allocator& from = weight_allocator();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      std::mt19937 rng(static_cast<unsigned>(t));
+      std::vector<std::pair<unsigned char*, std::size_t>> blocks;
+      const auto release = [&](std::size_t i) {
+        for (std::size_t b : {std::size_t{0}, blocks[i].second - 1})
+          if (blocks[i].first[b] != static_cast<unsigned char>(t + 1)) ++wrong;
+        from.release(from.user, blocks[i].first, blocks[i].second);
+        blocks[i] = blocks.back();
+        blocks.pop_back();
+      };
+      for (int i = 0; i < 400; ++i) {
+        const std::size_t bytes = i % 50 == 0 ? std::size_t{3} << 20 : 1 + rng() % 300000;
+        auto* block = static_cast<unsigned char*>(from.allocate(from.user, bytes, kBufferAlignment));
+        if (!block || reinterpret_cast<std::uintptr_t>(block) % kBufferAlignment) {
+          ++wrong;
+          continue;
+        }
+        block[0] = block[bytes - 1] = static_cast<unsigned char>(t + 1);
+        blocks.emplace_back(block, bytes);
+        if (blocks.size() > 30) release(rng() % blocks.size());
+      }
+      while (!blocks.empty()) release(blocks.size() - 1);
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
 }

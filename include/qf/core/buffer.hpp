@@ -14,8 +14,8 @@
 
 namespace qf {
 
-// Where large memory comes from. `allocate` returns nullptr when there is none; both may be called from any
-// thread.
+// Where large memory comes from. `allocate` returns nullptr when there is none; `release` takes nullptr too. Both
+// may be called from any thread.
 struct Allocator {
   void* (*allocate)(void* user, std::size_t bytes, std::size_t alignment);
   void (*release)(void* user, void* pointer, std::size_t bytes);
@@ -24,12 +24,25 @@ struct Allocator {
 
 inline constexpr std::size_t kBufferAlignment = 64;
 
+// malloc() with the block's own start noted before the aligned address: glibc's aligned_alloc doesn't find room in the
+// hole that a block of the same size has left, and a heap grows by all that was ever allocated.
 inline const Allocator& default_allocator() {
-  static constexpr Allocator kDefault{[](void*, std::size_t bytes, std::size_t alignment) -> void* {
-                                        return std::aligned_alloc(
-                                            alignment, (bytes + alignment - 1) / alignment * alignment);
-                                      },
-                                      [](void*, void* pointer, std::size_t) { std::free(pointer); }, nullptr};
+  static constexpr Allocator kDefault{
+      [](void*, std::size_t bytes, std::size_t alignment) -> void* {
+        auto* start = static_cast<std::byte*>(std::malloc(bytes + alignment));
+        if (!start) return nullptr;
+        const auto address = reinterpret_cast<std::uintptr_t>(start);
+        std::byte* block = start + (alignment - address % alignment);  // 8 bytes or more behind start
+        std::memcpy(block - sizeof start, &start, sizeof start);
+        return block;
+      },
+      [](void*, void* pointer, std::size_t) {
+        if (!pointer) return;
+        std::byte* start = nullptr;
+        std::memcpy(&start, static_cast<std::byte*>(pointer) - sizeof start, sizeof start);
+        std::free(start);
+      },
+      nullptr};
   return kDefault;
 }
 
