@@ -47,7 +47,7 @@ class qf_pack_options(ctypes.Structure):
 
 class qf_matmul_options(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("accuracy", c_int32), ("kernel", c_char_p), ("bias", POINTER(c_float)),
-                ("parallel", POINTER(qf_parallel))]
+                ("parallel", POINTER(qf_parallel)), ("x_scales", POINTER(qf_tensor)), ("x_group", c_int64)]
 
 class qf_tensor_info(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("rank", c_int32), ("name", c_char_p), ("name_size", c_size_t), ("type", c_char_p),
