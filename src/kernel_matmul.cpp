@@ -1,5 +1,6 @@
 // matmul(): checks once, chooses a kernel, lets it prepare x, splits the outputs over the host's threads.
 #include <algorithm>
+#include <array>
 
 #include "kernels/cpu/dense_ops.hpp"
 #include "qf/kernel/dense.hpp"
@@ -9,10 +10,6 @@
 namespace qf::kernel {
 namespace {
 
-std::string shape_of(std::int64_t a, std::int64_t b) {
-  return cat({"[", num(a), ", ", num(b), "]"});
-}
-
 // Rows that are there, contiguous and apart.
 template <class T>
 Status check_matrix(std::string_view name, const MatrixView<T>& view) {
@@ -20,9 +17,8 @@ Status check_matrix(std::string_view name, const MatrixView<T>& view) {
   if (rows == 0 || columns == 0) return {};
   if (!view.data) return Status(Errc::invalid_argument, cat({"matmul: ", name, " has no data"}));
   if ((columns > 1 && view.stride[1] != 1) || (rows > 1 && view.stride[0] < columns))
-    return Status(Errc::invalid_argument,
-                  cat({"matmul: strides of ", name, " ", shape_of(view.stride[0], view.stride[1]),
-                       ", expected [", num(columns), " or more, 1]"}));
+    return Status(Errc::invalid_argument, cat({"matmul: strides of ", name, " ", shape_text(view.stride),
+                                               ", expected [", num(columns), " or more, 1]"}));
   return {};
 }
 
@@ -32,8 +28,8 @@ Status check_shapes(const MatrixView<T>& x, const PackedWeight& w, const MatrixV
   const std::int64_t m = x.shape[0], n = w.n(), k = w.k();
   if (m < 0 || x.shape[1] != k || y.shape[0] != m || y.shape[1] != n)
     return Status(Errc::invalid_argument,
-                  cat({"matmul: x ", shape_of(m, x.shape[1]), ", w ", shape_of(n, k), ", y ",
-                       shape_of(y.shape[0], y.shape[1]), "; expected x [m, k], w [n, k], y [m, n]"}));
+                  cat({"matmul: x ", shape_text(x.shape), ", w ", shape_text(std::array{n, k}), ", y ",
+                       shape_text(y.shape), "; expected x [m, k], w [n, k], y [m, n]"}));
   if (!bias.empty() && static_cast<std::int64_t>(bias.size()) != n)
     return Status(Errc::invalid_argument,
                   cat({"matmul: bias of ", num(bias.size()), ", expected ", num(n), " or none"}));
@@ -50,8 +46,8 @@ Status check_int8(const Int8Rows& x, const PackedWeight& w) {
   const std::int64_t groups = group > 0 ? (k + group - 1) / group : 0;
   if (group < 0 || x.scales.shape[0] != x.q.shape[0] || x.scales.shape[1] != groups)
     return Status(Errc::invalid_argument,
-                  cat({"matmul: scales of x ", shape_of(x.scales.shape[0], x.scales.shape[1]), ", x ",
-                       shape_of(x.q.shape[0], k), " in groups of ", num(x.group), " columns"}));
+                  cat({"matmul: scales of x ", shape_text(x.scales.shape), ", x ", shape_text(x.q.shape),
+                       " in groups of ", num(x.group), " columns"}));
   if (!w.column_order().empty() && group < k)
     return Status(Errc::invalid_argument, cat({"matmul: the columns of w are permuted, and x has groups of ",
                                                num(group), " columns, expected one group a row"}));

@@ -11,12 +11,6 @@ namespace {
 
 struct V {
 #include "kernels/cpu/int_neon.inc"
-  template <int P>
-  struct Tile {
-    static constexpr int kStreams = P == 3 ? 1 : 2;
-    static constexpr int kRows = P == 1 ? 4 : 2, kBlocks = 1, kSomeRows = kRows, kSomeBlocks = 1,
-                         kFewRows = 2, kFewBlocks = P == 1 ? 2 : 1, kPanelRows = kRows, kPanelBlocks = 2;
-  };
   template <int Bits>
   static constexpr int kPanelBits = Bits < 8 ? 4 : 8;
   static constexpr bool kByLane = false, kPairs = false;
