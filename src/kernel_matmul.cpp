@@ -103,6 +103,7 @@ struct Job {
   std::int64_t ordered_at;   // x in the order of the weight's columns, in the memory of all; -1: as it is
   std::int64_t steps;        // of n_step outputs
   double step_work;          // multiplications
+  double work() const { return static_cast<double>(steps) * step_work; }
 };
 
 // Whether `b` finds x as it wants it where `a` has prepared it: the form depends on x, the kernel and where groups
@@ -162,7 +163,7 @@ class Call {
       double before = 0;
       for (Job& job : jobs()) {
         run_steps(job, step_at(job, before, task, tasks), step_at(job, before, task + 1, tasks), task);
-        before += static_cast<double>(job.steps) * job.step_work;
+        before += job.work();
       }
     });
     return {};
@@ -242,6 +243,7 @@ class Call {
       }
     }
     memory_of_jobs_[job_count_++] = job;
+    work_ += job.work();
     return {};
   }
 
@@ -249,22 +251,18 @@ class Call {
   std::span<const Job> jobs() const { return {memory_of_jobs_.data(), job_count_}; }
 
   std::int64_t plan_tasks() const {
-    double work = 0;
     std::int64_t steps = 0, rows = 0;
     for (const Job& job : jobs()) {
-      work += static_cast<double>(job.steps) * job.step_work;
       steps += job.steps;
       rows = std::max(rows, job.args.m);
     }
     const std::int64_t threads = options_.parallel.run ? options_.parallel.threads : 1;
-    return threads <= 1 ? 1 : tasks_for(work, std::min(steps, threads * (rows == 1 ? 1 : 2)));
+    return threads <= 1 ? 1 : tasks_for(work_, std::min(steps, threads * (rows == 1 ? 1 : 2)));
   }
 
   // The step of a job, with work `before` it, at which task `task` begins.
   std::int64_t step_at(const Job& job, double before, std::int64_t task, std::int64_t tasks) const {
-    double work = 0;
-    for (const Job& one : jobs()) work += static_cast<double>(one.steps) * one.step_work;
-    const double wanted = work * static_cast<double>(task) / static_cast<double>(tasks) - before;
+    const double wanted = work_ * static_cast<double>(task) / static_cast<double>(tasks) - before;
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(wanted / job.step_work + 0.5), 0, job.steps);
   }
 
@@ -334,6 +332,7 @@ class Call {
   const MatmulOptions& options_;
   Array<Job> memory_of_jobs_;
   std::size_t job_count_ = 0;
+  double work_ = 0;  // of all jobs
   std::int64_t scratch_bytes_ = 0, prepared_bytes_ = 0, task_bytes_ = 0;
   Scratch memory_;
 };
