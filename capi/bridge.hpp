@@ -188,6 +188,11 @@ inline Status check_matrix(const qf_tensor* t, std::string_view name) {
   return {};
 }
 
+inline Status check_float(std::int32_t dtype, std::string_view name) {
+  if (dtype >= QF_F32 && dtype <= QF_BF16) return {};
+  return bad(cat({name, " has dtype ", num(dtype), ", expected F32, F16 or BF16 (0 to 2)"}));
+}
+
 // A checked matrix whose type is known to be T.
 template <class T>
 MatrixView<T> view_as(const qf_tensor& t) {

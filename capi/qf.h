@@ -51,16 +51,11 @@ enum {
 
 typedef struct qf_error {
   uint32_t struct_size;
-  int32_t code; /* the qf_status that was returned */
-  char
-      message[1016]; /* one sentence that names file, tensor and field; ends with NUL, cut short if need be */
+  int32_t code;       /* the qf_status that was returned */
+  char message[1016]; /* a sentence that names file, tensor and field; ends with NUL, cut short if need be */
 } qf_error;
-#define QF_ERROR_INIT      \
-  {                        \
-    sizeof(qf_error), 0, { \
-      0                    \
-    }                      \
-  }
+#define QF_ERROR_INIT \
+  { sizeof(qf_error), 0, "" }
 QF_API void qf_error_init(qf_error* error, size_t size);
 
 QF_API const char* qf_version(void);                 /* "0.1.0" */
@@ -102,13 +97,12 @@ typedef struct qf_parallel {
   { sizeof(qf_parallel), 1, NULL, NULL }
 QF_API void qf_parallel_init(qf_parallel* parallel, size_t size);
 
-/* Threads of the library's own, for hosts that have none to lend. Serves one call at a time; make it after
- * fork(). */
+/* Threads of the library's own, for hosts that have none to lend. Serves one call at a time; make it after fork(). */
 typedef struct qf_pool qf_pool;
 QF_API qf_status qf_pool_create(int32_t threads /* 0: one per core */, qf_pool** out, qf_error* error);
 QF_API void qf_pool_destroy(qf_pool* pool);
-QF_API qf_status qf_pool_parallel(qf_pool* pool, qf_parallel* out,
-                                  qf_error* error); /* set out->struct_size first */
+/* Set out->struct_size first. */
+QF_API qf_status qf_pool_parallel(qf_pool* pool, qf_parallel* out, qf_error* error);
 
 /* Progress, from the calling thread. Return 0 to go on; anything else ends the call with QF_ERR_CANCELLED and
  * leaves nothing half-written under a final name. The strings are valid during the call only. */
@@ -131,15 +125,20 @@ enum {
   QF_INT16 = 2  /* 16-bit integers per group: <= 3e-5 */
 };
 enum { QF_LAYOUT_CANONICAL = 0, QF_LAYOUT_ROWS16 = 1 };
+/* What the codes of rows16 mean, as bits: integers that count from a zero; indices into the matrix's codebook of at most 16 entries,
+ * or of more; indices into the row's codebook. */
+enum { QF_CODES_NUMBERS = 1, QF_CODES_SHORT_TABLE = 2, QF_CODES_TABLE = 4, QF_CODES_ROW_TABLES = 8 };
 
 typedef struct qf_kernel_info {
   uint32_t struct_size;
-  int32_t bits;
+  int32_t bits; /* of a stored code; 0: any of the layout */
   const char* name;
   int32_t is_gemm; /* 0: one row of x */
   int32_t accuracy, layout;
   int32_t runs_here; /* 1: this CPU has its instructions */
   int64_t m_min, m_max, n_step;
+  uint32_t codes; /* QF_CODES_...: what it reads */
+  uint32_t reserved;
 } qf_kernel_info;
 QF_API int32_t qf_kernel_count(void);
 /* In order of preference; set out->struct_size first. */
@@ -171,8 +170,7 @@ typedef struct qf_matrix_info {
   int64_t n, k, group, groups; /* groups = ceil(k / group), per row */
 } qf_matrix_info;
 
-/* From parts made elsewhere, copied: codes [n, k] below 2^bits, scales [n, groups], zeros [n, groups] or NULL
- * if symmetric. */
+/* From parts made elsewhere, copied: codes [n, k] below 2^bits, scales [n, groups], zeros [n, groups] or NULL if symmetric. */
 QF_API qf_status qf_matrix_create(const qf_scheme* scheme, int64_t n, int64_t k, const uint8_t* codes,
                                   const float* scales, const float* zeros, qf_matrix** out, qf_error* error);
 QF_API void qf_matrix_destroy(qf_matrix* matrix);
@@ -194,8 +192,7 @@ typedef struct qf_quantize_options {
   { sizeof(qf_quantize_options), 0, "rtn", NULL, NULL }
 QF_API void qf_quantize_options_init(qf_quantize_options* options, size_t size);
 
-/* w [n, k] of QF_F32, QF_F16 or QF_BF16. A NaN or infinite weight is QF_ERR_BAD_FORMAT, named by row and
- * column. */
+/* w [n, k] of QF_F32, QF_F16 or QF_BF16. A NaN or infinite weight is QF_ERR_BAD_FORMAT, named by row and column. */
 QF_API qf_status qf_quantize(const qf_tensor* w, const qf_scheme* scheme, const qf_quantize_options* options,
                              qf_matrix** out, qf_error* error);
 
@@ -214,8 +211,7 @@ QF_API void qf_pack_options_init(qf_pack_options* options, size_t size);
 
 QF_API qf_status qf_weight_pack(const qf_matrix* matrix, const qf_pack_options* options, qf_weight** out,
                                 qf_error* error);
-/* The packed bytes, header included, and back (copied and checked). They suit this version of the library:
- * files hold matrices. */
+/* The packed bytes, header included, and back (copied and checked). They suit this version of the library: files hold matrices. */
 QF_API qf_status qf_weight_buffer(const qf_weight* weight, const void** data, size_t* size, qf_error* error);
 QF_API qf_status qf_weight_from_buffer(const void* data, size_t size, qf_weight** out, qf_error* error);
 QF_API void qf_weight_destroy(qf_weight* weight);
@@ -243,6 +239,89 @@ QF_API void qf_matmul_options_init(qf_matmul_options* options, size_t size);
 QF_API qf_status qf_matmul(const qf_tensor* x, const qf_weight* w, qf_tensor* y,
                            const qf_matmul_options* options, qf_error* error);
 
+/* One product of a call: y [m, n] = x [m, k] * w^T + bias, all f32. */
+typedef struct qf_product {
+  const qf_tensor* x;
+  const qf_weight* w;
+  qf_tensor* y;
+  const float* bias; /* [n] or NULL */
+} qf_product;
+/* Several at once, such as q, k and v, or the experts of a layer: threads meet once, and x is prepared once for weights that share
+ * it. The bits of one call each; nothing is computed if one is refused. options: without bias and x_scales. */
+QF_API qf_status qf_matmul_many(const qf_product* products, size_t count, const qf_matmul_options* options,
+                                qf_error* error);
+/* y [m, n] = silu(x * gate^T) * (x * up^T), all f32: the bits of qf_matmul twice and qf_silu_mul. Options as above. */
+QF_API qf_status qf_matmul_swiglu(const qf_tensor* x, const qf_weight* gate, const qf_weight* up,
+                                  qf_tensor* y, const qf_matmul_options* options, qf_error* error);
+
+typedef struct qf_dense qf_dense; /* a float matrix, laid out for products */
+
+/* Of w [n, k], copied; kept as `dtype`. Both are QF_F32, QF_F16 or QF_BF16. */
+QF_API qf_status qf_dense_create(const qf_tensor* w, int32_t dtype, qf_dense** out, qf_error* error);
+QF_API void qf_dense_destroy(qf_dense* dense);
+QF_API int64_t qf_dense_n(const qf_dense* dense); /* 0 of NULL */
+QF_API int64_t qf_dense_k(const qf_dense* dense);
+QF_API int32_t qf_dense_dtype(const qf_dense* dense);
+/* y [m, n] = x [m, k] * w^T + bias; x and y are f32 and don't overlap. Of the options bias and parallel alone. Relative RMS against
+ * f64 at most 3e-7; the same bits for any m. */
+QF_API qf_status qf_dense_matmul(const qf_tensor* x, const qf_dense* w, qf_tensor* y,
+                                 const qf_matmul_options* options, qf_error* error);
+
+/* ---- attention and small operations ---- */
+
+typedef struct qf_scratch qf_scratch; /* memory that calls keep for the next one; one call at a time */
+QF_API qf_status qf_scratch_create(qf_scratch** out, qf_error* error);
+QF_API void qf_scratch_destroy(qf_scratch* scratch);
+
+typedef struct qf_attention_options {
+  uint32_t struct_size;
+  float scale;    /* of the scores; 0: 1 / sqrt(head_dim) */
+  int64_t window; /* 0: a token sees all before it and itself; else only the last `window` of these */
+  const qf_parallel* parallel;
+  qf_scratch* scratch; /* NULL: allocated for the call */
+} qf_attention_options;
+#define QF_ATTENTION_OPTIONS_INIT \
+  { sizeof(qf_attention_options), 0, 0, NULL, NULL }
+QF_API void qf_attention_options_init(qf_attention_options* options, size_t size);
+
+/* Causal softmax attention of the last tokens of a text: out = softmax(q * keys^T * scale) * values for each head. q and out: f32
+ * [m, heads * head_dim], for the last m tokens that keys and values hold. keys and values: [kv_heads, tokens, head_dim], both f32,
+ * f16 or bf16, any strides but 1 for the last; heads / kv_heads query heads share a KV head. Sums are f32: relative RMS against
+ * f64 at most 1e-6, the same bits for any split of tokens into calls and any pages. Nothing overlaps `out`. */
+QF_API qf_status qf_attention(const qf_tensor* q, const qf_tensor* keys, const qf_tensor* values,
+                              qf_tensor* out, const qf_attention_options* options, qf_error* error);
+
+/* Keys and values in pages: key_pages[h][i] is page i of KV head h, with the tokens from i * page_tokens on in rows of head_dim
+ * elements, key_stride[h] elements apart. Pages of tokens that nobody sees may be NULL. */
+typedef struct qf_kv_pages {
+  uint32_t struct_size;
+  int32_t dtype; /* QF_F32, QF_F16 or QF_BF16 */
+  int64_t kv_heads, head_dim;
+  int64_t tokens;      /* that are there */
+  int64_t page_tokens; /* a page holds; 0: one page holds all */
+  const void *const *const *key_pages, *const *const *value_pages;
+  const int64_t *key_stride, *value_stride;
+} qf_kv_pages;
+#define QF_KV_PAGES_INIT \
+  { sizeof(qf_kv_pages), QF_F32, 0, 0, 0, 0, NULL, NULL, NULL, NULL }
+QF_API void qf_kv_pages_init(qf_kv_pages* pages, size_t size);
+QF_API qf_status qf_attention_paged(const qf_tensor* q, const qf_kv_pages* kv, qf_tensor* out,
+                                    const qf_attention_options* options, qf_error* error);
+
+/* On each row of matrices of f32, on the calling thread: out = x / sqrt(mean(x^2) + eps) * weight [n]; out may be x. */
+QF_API qf_status qf_rms_norm(const qf_tensor* x, const float* weight, double eps, qf_tensor* out,
+                             qf_error* error);
+/* Rotary embedding in place, of every head_dim columns of x, by the angles of the row: pair i is columns i and pairs + i of a head
+ * (as Hugging Face stores it), cosine and sine are [m, pairs], 2 * pairs <= head_dim. */
+QF_API qf_status qf_rope(qf_tensor* x, int64_t head_dim, const qf_tensor* cosine, const qf_tensor* sine,
+                         qf_error* error);
+QF_API qf_status qf_softmax(qf_tensor* x, qf_error* error); /* in place */
+/* gate = silu(gate) * up; to += from. */
+QF_API qf_status qf_silu_mul(qf_tensor* gate, const qf_tensor* up, qf_error* error);
+QF_API qf_status qf_add(qf_tensor* to, const qf_tensor* from, qf_error* error);
+/* to = from, rounded to nearest, ties to even, beyond the range infinity: between QF_F32 and QF_F16 or QF_BF16. */
+QF_API qf_status qf_cast(const qf_tensor* from, qf_tensor* to, qf_error* error);
+
 /* ---- checkpoints ---- */
 
 typedef struct qf_checkpoint qf_checkpoint;
@@ -258,13 +337,11 @@ typedef struct qf_tensor_info {
   uint64_t elements;
 } qf_tensor_info;
 
-/* A .safetensors file, a Hugging Face folder or a .gguf file, told apart by content. Files are mapped, not
- * loaded. */
+/* A .safetensors file, a Hugging Face folder or a .gguf file, told apart by content. Files are mapped, not loaded. */
 QF_API qf_status qf_checkpoint_open(const char* path, qf_checkpoint** out, qf_error* error);
 QF_API void qf_checkpoint_destroy(qf_checkpoint* checkpoint);
-QF_API const char* qf_checkpoint_format(
-    const qf_checkpoint* checkpoint);                                /* "safetensors", "gguf"; "" of NULL */
-QF_API int64_t qf_checkpoint_count(const qf_checkpoint* checkpoint); /* tensors; 0 of NULL */
+QF_API const char* qf_checkpoint_format(const qf_checkpoint* checkpoint); /* "gguf", ...; "" of NULL */
+QF_API int64_t qf_checkpoint_count(const qf_checkpoint* checkpoint);      /* tensors; 0 of NULL */
 /* In file order; set out->struct_size first. */
 QF_API qf_status qf_checkpoint_get_info(const qf_checkpoint* checkpoint, int64_t index, qf_tensor_info* out,
                                         qf_error* error);

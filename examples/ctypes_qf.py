@@ -29,7 +29,8 @@ class qf_progress_event(ctypes.Structure):
 
 class qf_kernel_info(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("bits", c_int32), ("name", c_char_p), ("is_gemm", c_int32), ("accuracy", c_int32),
-                ("layout", c_int32), ("runs_here", c_int32), ("m_min", c_int64), ("m_max", c_int64), ("n_step", c_int64)]
+                ("layout", c_int32), ("runs_here", c_int32), ("m_min", c_int64), ("m_max", c_int64), ("n_step", c_int64),
+                ("codes", c_uint32), ("reserved", c_uint32)]
 
 class qf_scheme(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("bits", c_int32), ("group", c_int64), ("zero", c_int32), ("scale_dtype", c_int32)]
@@ -48,6 +49,18 @@ class qf_pack_options(ctypes.Structure):
 class qf_matmul_options(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("accuracy", c_int32), ("kernel", c_char_p), ("bias", POINTER(c_float)),
                 ("parallel", POINTER(qf_parallel)), ("x_scales", POINTER(qf_tensor)), ("x_group", c_int64)]
+
+class qf_product(ctypes.Structure):
+    _fields_ = [("x", POINTER(qf_tensor)), ("w", c_void_p), ("y", POINTER(qf_tensor)), ("bias", POINTER(c_float))]
+
+class qf_attention_options(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("scale", c_float), ("window", c_int64), ("parallel", POINTER(qf_parallel)),
+                ("scratch", c_void_p)]
+
+class qf_kv_pages(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("dtype", c_int32), ("kv_heads", c_int64), ("head_dim", c_int64), ("tokens", c_int64),
+                ("page_tokens", c_int64), ("key_pages", POINTER(POINTER(c_void_p))), ("value_pages", POINTER(POINTER(c_void_p))),
+                ("key_stride", POINTER(c_int64)), ("value_stride", POINTER(c_int64))]
 
 class qf_tensor_info(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("rank", c_int32), ("name", c_char_p), ("name_size", c_size_t), ("type", c_char_p),

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "qf/core/align.hpp"
 #include "src/kernel_stored.hpp"
 
 namespace qf::kernel {
@@ -23,10 +24,6 @@ constexpr std::int64_t kFewRows = 12;    // that don't take longer to compute th
 constexpr std::int64_t kAhead = 16;      // keys
 constexpr std::int64_t kRowsAtOnce =
     96;  // enough to pay for transposing keys; their scores stay in the cache
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 // Rows of keys or values of one KV head.
 struct Rows {

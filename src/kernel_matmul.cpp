@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/cpu/dense_ops.hpp"
+#include "qf/core/align.hpp"
 #include "qf/kernel/dense.hpp"
 #include "qf/kernel/matmul.hpp"
 #include "src/kernel_env.hpp"
@@ -88,10 +89,6 @@ class Scratch {
   std::size_t bytes_ = 0;
   void* memory_ = nullptr;
 };
-
-constexpr std::int64_t align64(std::int64_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
 
 // A product that has passed every check.
 struct Job {

@@ -4,15 +4,12 @@
 #include <cstring>
 #include <vector>
 
+#include "qf/core/align.hpp"
 #include "qf/core/half.hpp"
 #include "qf/kernel/matmul.hpp"
 
 namespace qf::kernel {
 namespace {
-
-constexpr std::int64_t align64(std::int64_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
 
 // The columns in the order of their groups, if every group has as many as it would have without group_of; else
 // nothing, and rows16 doesn't hold the matrix.

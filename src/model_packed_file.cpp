@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "qf/core/align.hpp"
 #include "qf/io/file_writer.hpp"
 #include "qf/model/packed_file.hpp"
 
@@ -29,10 +30,6 @@ struct Entry {
   std::uint32_t name_bytes;
 };
 constexpr std::size_t kEntryBytes = 20;
-
-constexpr std::uint64_t align64(std::uint64_t offset) {
-  return (offset + 63) / 64 * 64;
-}
 
 Status wrong(std::string_view field, std::uint64_t found, std::string_view expected) {
   return Status(Errc::bad_format, cat({field, " ", num(found), ", expected ", expected}));

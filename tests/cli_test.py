@@ -206,6 +206,15 @@ class Results(Case):
     def test_kernels(self):
         data = json.loads(self.run_ok("kernels", "--json").stdout)
         self.assertTrue(any(k["used_for_rows"] for k in data["kernels"]))
+        for k in data["kernels"]:  # what each reads, and how codebooks choose
+            self.assertTrue(set(k["codes"]) <= {"numbers", "short_table", "table", "row_tables"} and k["codes"], k)
+            self.assertEqual(list(k["used_for_rows_by_codes"]), k["codes"])
+            self.assertEqual(k["used_for_rows_by_codes"].get("numbers", ""), k["used_for_rows"])
+            if "_i24_" in k["name"]: self.assertEqual(k["codes"], ["numbers"])
+        exact = [k for k in data["kernels"] if k["accuracy"] == "exact" and k["layout"] == "rows16"]
+        for kind in ["numbers", "table", "row_tables"]:  # some kernel serves one row of x, whatever the codes mean
+            self.assertEqual(len([k for k in exact if k["used_for_rows_by_codes"].get(kind, "").split(", ")[0] == "1"]), 1, kind)
+        self.assertRegex(self.run_ok("kernels").stdout, r"KERNEL +OP +ACCURACY +LAYOUT +BITS +CODES +NEEDS")
         narrow = json.loads(qf("kernels", "--json", env={**os.environ, "QF_MAX_ISA": "none"}).stdout)
         self.assertTrue(all(k["isa"] == narrow["isa"] for k in narrow["kernels"] if k["runs_here"]))
         wrong = qf("kernels", env={**os.environ, "QF_MAX_ISA": "sse9"})
