@@ -17,7 +17,7 @@ from cli_model import write_model  # noqa: E402
 
 QF = None
 GOOD, JUDGEMENT, USAGE, INPUT, IO, INTERRUPTED = 0, 1, 2, 3, 4, 130
-COMMANDS = ["inspect", "quantize", "eval", "run", "convert", "kernels", "completion"]
+COMMANDS = ["inspect", "quantize", "eval", "run", "convert", "kernels", "kv-sim", "completion"]
 
 
 def qf(*arguments, stdin="", **options):
