@@ -51,8 +51,8 @@ class PageTree {
   std::vector<Node> nodes_;
 };
 
-// The ranking of an algorithm. All memory is taken when it is made; no call allocates. Calls come from Policy, in
-// the order described there. Everything is deterministic.
+// The ranking of an algorithm. All memory is taken when it is made, but for buffers of a request longer than any
+// before. Calls come from Policy, in the order described there. Everything is deterministic.
 class EvictionOrder {
  public:
   virtual ~EvictionOrder() = default;

@@ -149,7 +149,7 @@ class KeyIndex {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;
   explicit KeyIndex(std::size_t most)
-      : slots_(std::bit_ceil(most * 2 + 2), kNone), shift_(64 - std::countr_zero(slots_.size())) {}
+      : slots_(std::bit_ceil(most < 1 ? 2 : most * 2), kNone), shift_(64 - std::countr_zero(slots_.size())) {}
 
   template <class KeyOf>
   std::uint32_t find(BlockKey key, const KeyOf& key_of) const {
