@@ -17,7 +17,7 @@ from cli_model import write_model  # noqa: E402
 
 QF = None
 GOOD, JUDGEMENT, USAGE, INPUT, IO, INTERRUPTED = 0, 1, 2, 3, 4, 130
-COMMANDS = ["inspect", "quantize", "eval", "run", "convert", "kernels", "completion"]
+COMMANDS = ["inspect", "quantize", "eval", "run", "convert", "kernels", "kv-sim", "completion"]
 
 
 def qf(*arguments, stdin="", **options):
@@ -334,6 +334,50 @@ class Interrupt(Case):
             self.assertEqual(sorted(p.name for p in self.folder.glob(out.name + "*")), [out.name])
             shutil.rmtree(out)
         self.assertGreater(stopped, 0, "no run was stopped while at work")
+
+
+class KvSim(Case):
+    TRACE = '{"timestamp": 0, "hash_ids": [1, 2, 3]}\n{"hash_ids": [1, 2]}\n{"hash_ids": [4]}\n{"hash_ids": [1, 2, 3]}\n'
+
+    def trace(self, text, name="trace.jsonl"):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def test_json_and_table(self):
+        trace = self.trace(self.TRACE)
+        chart = self.folder / "hits.svg"
+        arguments = ("kv-sim", trace, "--policy", "lru,default,belady", "--capacity", "0.75,1", "--svg", chart)
+        done = json.loads(self.run_ok(*arguments, "--json").stdout)
+        self.assertEqual((done["format"], done["requests"], done["blocks"], done["unique_blocks"]), ("mooncake", 4, 9, 4))
+        self.assertEqual([(r["policy"], r["capacity"]) for r in done["results"]],
+                         [(p, c) for p in ("lru", "default", "belady") for c in (0.75, 1)])
+        by = {(r["policy"], r["capacity"]): r for r in done["results"]}
+        self.assertAlmostEqual(by["lru", 0.75]["hit_ratio"], 4 / 9)  # 3 pages: 4 takes the place of the leaf 3
+        self.assertEqual(by["belady", 0.75]["share_of_attainable"], 1)
+        for policy in ("lru", "default", "belady"):
+            self.assertAlmostEqual(by[policy, 1]["hit_ratio"], 5 / 9)
+        self.assertTrue(chart.read_text().startswith("<svg ") and chart.read_text().endswith("</svg>\n"))
+        self.assertEqual(chart.read_text().count("<polyline"), 3)
+        table = self.run_ok(*arguments).stdout
+        for word in ("75 %", "0.4444", "0.5556", "OF ATTAINABLE", "NS/ACCESS"):
+            self.assertIn(word, table)
+
+    def test_nothing_to_hit(self):
+        trace = self.trace("TIMESTAMP,ContextTokens,GeneratedTokens\n0,1025,3\n1,10,3\n", "azure.csv")
+        done = self.run_ok("kv-sim", trace, "--json", "--policy", "lru", "--capacity", "1")
+        self.assertEqual(json.loads(done.stdout)["unique_blocks"], 4)
+        self.assertIn("no block of this trace is used twice", done.stderr)
+
+    def test_refusals(self):
+        trace = self.trace(self.TRACE)
+        self.run_bad(USAGE, "no policy 'mru'; there are default, lru,", "kv-sim", trace, "--policy", "lru,mru")
+        for capacity in ("0", "1.5", "-1", "nan"):
+            self.run_bad(USAGE, "--capacity", "kv-sim", trace, "--capacity=" + capacity)
+        self.run_bad(INPUT, "none.jsonl", "kv-sim", self.folder / "none.jsonl")
+        broken = self.trace(self.TRACE + '{"hash_ids": [1, "x"]}\n', "broken.jsonl")
+        self.run_bad(INPUT, "broken.jsonl:5: ", "kv-sim", broken)
+        self.run_bad(INPUT, "no-folder", "kv-sim", trace, "--svg", self.folder / "no-folder" / "hits.svg")
 
 
 class Completion(Case):

@@ -112,6 +112,7 @@ void add_quantize(Program& program);
 void add_run(Program& program);
 void add_convert(Program& program);
 void add_kernels(Program& program);
+void add_kv_sim(Program& program);
 void add_completion(Program& program);
 
 // A table whose columns line up; the first row is the heading. Columns named in `right` are flushed right.

@@ -57,6 +57,7 @@ Exit run(int argc, char** argv) {
   add_run(program);
   add_convert(program);
   add_kernels(program);
+  add_kv_sim(program);
   add_completion(program);
   // An empty name is a variable that wasn't set, and not the wish to leave the option out.
   for (auto& [app, action] : program.commands)
