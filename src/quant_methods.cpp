@@ -1,6 +1,6 @@
 #include "src/quant_methods.hpp"
 
-#include <iterator>
+#include "qf/quant/rtn.hpp"
 
 namespace qf::quant::detail {
 namespace {
@@ -31,6 +31,12 @@ constexpr MethodEntry kMethods[] = {
     {"kmeans", false, CodebookKind::per_row, kMeans}, {"best", false, CodebookKind::none, kBest},
 };
 
+template <Quantizer Q>
+Method owned(Q quantizer) {
+  const auto owner = std::make_shared<const Q>(std::move(quantizer));
+  return {owner, QuantizerRef(*owner)};
+}
+
 }  // namespace
 
 std::span<const MethodEntry> methods() {
@@ -41,6 +47,11 @@ const MethodEntry* find_method(std::string_view name) {
   for (const MethodEntry& method : kMethods)
     if (method.name == name) return &method;
   return nullptr;
+}
+
+Result<Method> make_method(const RecipeRule& rule) {
+  if (rule.method == Rtn::name()) return owned(Rtn());
+  return Status(Errc::internal, cat({"method ", printable(rule.method), " has no quantizer"}));
 }
 
 }  // namespace qf::quant::detail
