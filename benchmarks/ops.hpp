@@ -43,12 +43,16 @@ int matmul_cases(const Request& request, const Use& use);
 int dense_cases(const Request& request, const Use& use);      // float matrices
 int attention_cases(const Request& request, const Use& use);  // over paged keys and values
 int small_cases(const Request& request, const Use& use);      // norms, rotation, softmax, SwiGLU
+int solve_cases(const Request& request, const Use& use);      // codes from Hessians; "weights": methods
 
 struct Op {
   const char* name;
   int (*cases)(const Request& request, const Use& use);
 };
-inline constexpr Op kOps[] = {
-    {"matmul", matmul_cases}, {"dense", dense_cases}, {"attention", attention_cases}, {"small", small_cases}};
+inline constexpr Op kOps[] = {{"matmul", matmul_cases},
+                              {"dense", dense_cases},
+                              {"attention", attention_cases},
+                              {"small", small_cases},
+                              {"solve", solve_cases}};
 
 }  // namespace qf::bench
