@@ -270,10 +270,9 @@ void sum_up(Work& work, const Recipe& recipe, const PipelineOptions& options) {
     if (!used[i]) plan.unused_rules.push_back(i);
   plan.bits_per_weight = quantized ? bits / static_cast<double>(quantized) : 0;
   plan.shards = work.shards.size();
-  plan.peak_memory_bytes += work.calibration_bytes;
   // Copied bytes pass in pieces of a slab; headers, plan and journal are kept for the whole run.
   plan.peak_memory_bytes = std::max(plan.peak_memory_bytes, std::uint64_t{options.slab_bytes});
-  plan.peak_memory_bytes += work.jobs.size() * 4096;
+  plan.peak_memory_bytes += work.calibration_bytes + work.jobs.size() * 4096;
 }
 
 }  // namespace
