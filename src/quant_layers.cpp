@@ -51,6 +51,7 @@ class Layers {
 
   Status run() {
     for (const Job& job : work_.jobs) {
+      float_.on |= job.scale_grid > 0;  // scales come from it, also of a layer that is done
       if (!job.waits() || sink_.done(job)) continue;
       ++left_;
       if (job.needs.wanted.any()) quantized_.on |= job.needs.sequential;

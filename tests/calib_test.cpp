@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "qf/calib/histogram.hpp"
+#include "qf/calib/magnitudes.hpp"
 #include "qf/calib/samples.hpp"
 
 using namespace qf;
@@ -55,13 +55,14 @@ bool same(const Array<float>& a, const Array<float>& b) {
 }  // namespace
 
 TEST_CASE("accumulator: second moments as sums in f64 give them, for any width") {
-  for (const auto& [rows, k] : {std::pair<std::int64_t, std::int64_t>{1, 1},
-                                {3, 5},
-                                {130, 16},
-                                {1500, 33},
-                                {200, 96},
-                                {129, 97},
-                                {40, 200}}) {
+  for (const auto& shape : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                            {3, 5},
+                            {130, 16},
+                            {1500, 33},
+                            {200, 96},
+                            {129, 97},
+                            {40, 200}}) {
+    const std::int64_t rows = shape.first, k = shape.second;
     INFO(rows << " rows, " << k << " channels");
     const auto x = random_rows(rows, k, 1, 0.5f), in_float = random_rows(rows, k, 2);
     const LinearStatistics s = collect(x, in_float, k, 700);
@@ -180,31 +181,31 @@ TEST_CASE("samples: cut evenly over the whole text") {
   REQUIRE(calib::cut_samples(text, std::int64_t{1} << 60, 64).status().code() == Errc::invalid_argument);
 }
 
-TEST_CASE("histogram: counts don't depend on order or calls, and ranges grow") {
+TEST_CASE("magnitudes: counts don't depend on order or calls, and ranges grow") {
   std::vector<float> values = random_rows(300, 10, 8);
   values.push_back(0);
-  calib::Histogram whole, parts, back;
+  calib::Magnitudes whole, parts, back;
   REQUIRE(whole.add(values).ok());
   for (std::size_t i = 0; i < values.size(); i += 100)
     REQUIRE(parts.add(std::span(values).subspan(i, std::min<std::size_t>(100, values.size() - i))).ok());
   for (std::size_t i = values.size(); i-- > 0;) {
-    calib::Histogram one;
+    calib::Magnitudes one;
     REQUIRE(one.add({&values[i], 1}).ok());
     back.add(one);
   }
   float largest = 0;
   for (float x : values) largest = std::max(largest, std::fabs(x));
   const double width = whole.width();
-  REQUIRE(static_cast<double>(largest) < width * calib::Histogram::kBins);
-  REQUIRE(static_cast<double>(largest) >= width * calib::Histogram::kBins / 2);
-  std::vector<std::uint64_t> want(calib::Histogram::kBins);
+  REQUIRE(static_cast<double>(largest) < width * calib::Magnitudes::kBins);
+  REQUIRE(static_cast<double>(largest) >= width * calib::Magnitudes::kBins / 2);
+  std::vector<std::uint64_t> want(calib::Magnitudes::kBins);
   for (float x : values) ++want[static_cast<std::size_t>(static_cast<double>(std::fabs(x)) / width)];
-  for (const calib::Histogram* h : {&whole, &parts, &back}) {
+  for (const calib::Magnitudes* h : {&whole, &parts, &back}) {
     REQUIRE(h->width() == width);
     REQUIRE(h->total() == values.size());
     REQUIRE(std::equal(want.begin(), want.end(), h->counts().begin()));
   }
-  calib::Histogram nothing;
+  calib::Magnitudes nothing;
   const float zeros[] = {0, -0.0f, 0};
   REQUIRE(nothing.add(zeros).ok());
   REQUIRE(nothing.width() == 0);

@@ -13,7 +13,7 @@ namespace qf::calib {
 
 // 2048 bins over |x|. The width of a bin is a power of two that doubles, merging pairs of bins, when a larger value
 // comes: counts depend neither on the order of values nor on how they were cut into calls.
-class Histogram {
+class Magnitudes {
  public:
   static constexpr int kBins = 2048;
 
@@ -36,7 +36,7 @@ class Histogram {
   }
 
   // As if its values had been added here.
-  void add(const Histogram& other) {
+  void add(const Magnitudes& other) {
     if (other.width_ > 0) hold(other.width_ * (kBins - 0.5));
     const double ratio = width_ == 0 ? 0 : other.width_ / width_;
     for (int i = 0; i < kBins; ++i)
