@@ -44,15 +44,14 @@ int dense_cases(const Request& request, const Use& use);      // float matrices
 int attention_cases(const Request& request, const Use& use);  // over paged keys and values
 int small_cases(const Request& request, const Use& use);      // norms, rotation, softmax, SwiGLU
 int cache_cases(const Request& request, const Use& use);      // policies of the prefix cache
+int solve_cases(const Request& request, const Use& use);      // codes from Hessians; "weights": methods
 
 struct Op {
   const char* name;
   int (*cases)(const Request& request, const Use& use);
 };
-inline constexpr Op kOps[] = {{"matmul", matmul_cases},
-                              {"dense", dense_cases},
-                              {"attention", attention_cases},
-                              {"small", small_cases},
-                              {"cache", cache_cases}};
+inline constexpr Op kOps[] = {{"matmul", matmul_cases},       {"dense", dense_cases},
+                              {"attention", attention_cases}, {"small", small_cases},
+                              {"cache", cache_cases},         {"solve", solve_cases}};
 
 }  // namespace qf::bench

@@ -40,6 +40,18 @@ class Loader {
     }
   }
 
+  // Whether every tensor is there with its shape and a type to compute with, and no other; reads none.
+  Status check() {
+    for (const WeightShape& w : weights_of(config_)) {
+      const std::int64_t matrix[] = {w.rows, w.columns}, vector[] = {w.columns}, bias[] = {w.rows};
+      QF_TRY(find(w.name, w.rows ? std::span<const std::int64_t>(matrix) : vector));
+      const std::string module = w.name.substr(0, w.name.size() - std::string_view(".weight").size());
+      if (has_bias(module)) QF_TRY(find(module + ".bias", bias));
+    }
+    if (config_.tied_head) used_.insert("lm_head.weight");
+    return check_unused();
+  }
+
   Result<Weights> run() {
     const ModelConfig& c = config_;
     Weights w;
@@ -51,45 +63,45 @@ class Loader {
     if (c.tied_head) {
       QF_TRY(check_tied_head(w.embedding));
     } else {
-      QF_TRY(linear("lm_head", false, w.head));
+      QF_TRY(linear("lm_head", w.head));
     }
     QF_TRY(check_unused());
     return w;
   }
 
- private:
   Status layer(const std::string& prefix, Layer& l) {
     const ModelConfig& c = config_;
     const std::string attn = prefix + "self_attn.", mlp = prefix + "mlp.";
     QF_TRY(norm(prefix + "input_layernorm", l.attention_norm));
     QF_TRY(norm(prefix + "post_attention_layernorm", l.ffn_norm));
     if (c.fused_qkv) {
-      QF_TRY(linear(attn + "qkv_proj", c.qkv_bias, l.qkv));
+      QF_TRY(linear(attn + "qkv_proj", l.qkv));
     } else {
-      QF_TRY(linear(attn + "q_proj", c.qkv_bias, l.q));
-      QF_TRY(linear(attn + "k_proj", c.qkv_bias, l.k));
-      QF_TRY(linear(attn + "v_proj", c.qkv_bias, l.v));
+      QF_TRY(linear(attn + "q_proj", l.q));
+      QF_TRY(linear(attn + "k_proj", l.k));
+      QF_TRY(linear(attn + "v_proj", l.v));
     }
     if (c.qk_norm) {
       QF_TRY(norm(attn + "q_norm", l.q_norm));
       QF_TRY(norm(attn + "k_norm", l.k_norm));
     }
-    QF_TRY(linear(attn + "o_proj", c.o_bias, l.o));
+    QF_TRY(linear(attn + "o_proj", l.o));
     if (c.fused_gate_up) {
-      QF_TRY(linear(mlp + "gate_up_proj", c.mlp_bias, l.gate_up));
+      QF_TRY(linear(mlp + "gate_up_proj", l.gate_up));
     } else {
-      QF_TRY(linear(mlp + "gate_proj", c.mlp_bias, l.gate));
-      QF_TRY(linear(mlp + "up_proj", c.mlp_bias, l.up));
+      QF_TRY(linear(mlp + "gate_proj", l.gate));
+      QF_TRY(linear(mlp + "up_proj", l.up));
     }
-    return linear(mlp + "down_proj", c.mlp_bias, l.down);
+    return linear(mlp + "down_proj", l.down);
   }
-
-  // Of a module that weights_of() names.
-  const WeightShape& shape_of(const std::string& module) const { return shapes_.at(module + ".weight"); }
 
   Status norm(const std::string& module, Array<float>& out) {
     return vector(module + ".weight", shape_of(module).columns, out);
   }
+
+ private:
+  // Of a module that weights_of() names.
+  const WeightShape& shape_of(const std::string& module) const { return shapes_.at(module + ".weight"); }
 
   // Rows of a low-bit embedding are looked up in its codes; as the head of a tied model it is packed.
   Status embedding(Weights& w) {
@@ -105,7 +117,7 @@ class Loader {
     return {};
   }
 
-  Status linear(const std::string& module, bool bias, Linear& out) {
+  Status linear(const std::string& module, Linear& out) {
     out.name = module;
     if (!io::is_quantized(file_, module)) {
       QF_TRY(matrix(module, out.dense));
@@ -118,8 +130,15 @@ class Loader {
         QF_TRY(expand(w, out.dense));
       }
     }
-    if (bias) QF_TRY(vector(module + ".bias", shape_of(module).rows, out.bias));
+    if (has_bias(module)) QF_TRY(vector(module + ".bias", shape_of(module).rows, out.bias));
     return {};
+  }
+
+  bool has_bias(std::string_view module) const {
+    const auto is = [&](std::string_view end) { return module.ends_with(end); };
+    if (is(".q_proj") || is(".k_proj") || is(".v_proj") || is(".qkv_proj")) return config_.qkv_bias;
+    if (is(".o_proj")) return config_.o_bias;
+    return is("_proj") && config_.mlp_bias;
   }
 
   Result<const io::TensorInfo*> find(const std::string& name, std::span<const std::int64_t> shape) {
@@ -203,18 +222,6 @@ class Loader {
     return w;
   }
 
-  static Status expand(const QuantizedMatrix& w, kernel::DenseWeight& out) {
-    const std::int64_t n = w.n(), k = w.k();
-    QF_TRY_ASSIGN(out, kernel::DenseWeight::make(n, k));
-    QF_TRY_ASSIGN(Array<float> rows, Array<float>::make(static_cast<std::size_t>(kRowsAtOnce * k)));
-    for (std::int64_t first = 0; first < n; first += kRowsAtOnce) {
-      const std::int64_t count = std::min(kRowsAtOnce, n - first);
-      for (std::int64_t r = 0; r < count; ++r) w.dequantize_row(first + r, rows.data() + r * k);
-      out.fill(first, {rows.data(), {count, k}});
-    }
-    return {};
-  }
-
   // A tied checkpoint may carry a copy of the embedding as its head. A copy that differs is an edited or
   // quantized file whose meaning depends on the reader, so it is refused.
   Status check_tied_head(const Embedding& embedding) {
@@ -257,6 +264,34 @@ class Loader {
 };
 
 }  // namespace
+
+Status expand(const QuantizedMatrix& w, kernel::DenseWeight& out) {
+  const std::int64_t n = w.n(), k = w.k();
+  QF_TRY_ASSIGN(out, kernel::DenseWeight::make(n, k));
+  QF_TRY_ASSIGN(Array<float> rows, Array<float>::make(static_cast<std::size_t>(kRowsAtOnce * k)));
+  for (std::int64_t first = 0; first < n; first += kRowsAtOnce) {
+    const std::int64_t count = std::min(kRowsAtOnce, n - first);
+    for (std::int64_t r = 0; r < count; ++r) w.dequantize_row(first + r, rows.data() + r * k);
+    out.fill(first, {rows.data(), {count, k}});
+  }
+  return {};
+}
+
+Status check_weights(const ModelFiles& files) {
+  return Loader(files, {}).check();
+}
+
+Result<Layer> load_layer(const ModelFiles& files, const LoadOptions& options, std::int64_t index) {
+  Layer l;
+  QF_TRY(Loader(files, options).layer("model.layers." + num(index) + ".", l));
+  return l;
+}
+
+Result<Array<float>> load_final_norm(const ModelFiles& files, const LoadOptions& options) {
+  Array<float> norm;
+  QF_TRY(Loader(files, options).norm("model.norm", norm));
+  return norm;
+}
 
 // Gives back what reading tokenizers and unpacking took and freed: glibc keeps tens of MiB of it, and packed weights
 // have memory of their own.

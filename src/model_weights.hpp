@@ -71,4 +71,13 @@ struct Weights {
 // or infinity, or belonging to no part of the model.
 Result<Weights> load_weights(const ModelFiles& files, const LoadOptions& options);
 
+// The same checks of names, shapes and types without reading any tensor.
+Status check_weights(const ModelFiles& files);
+// Parts of the model, for whoever doesn't want all of it in memory.
+Result<Layer> load_layer(const ModelFiles& files, const LoadOptions& options, std::int64_t index);
+Result<Array<float>> load_final_norm(const ModelFiles& files, const LoadOptions& options);
+
+// A low-bit matrix as f32.
+Status expand(const QuantizedMatrix& w, kernel::DenseWeight& out);
+
 }  // namespace qf::model::detail

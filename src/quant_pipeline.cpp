@@ -7,7 +7,9 @@
 #include <system_error>
 
 #include "qf/core/json.hpp"
+#include "qf/io/compressed_tensors.hpp"
 #include "qf/io/file_writer.hpp"
+#include "src/quant_layers.hpp"
 #include "src/quant_output.hpp"
 #include "src/quant_plan.hpp"
 #include "src/quant_shard_file.hpp"
@@ -77,10 +79,13 @@ Result<bool> verify(const Job& job, const ShardFile& file, const Noted& noted) {
   return true;
 }
 
-class Run {
+class Run final : private detail::LinearSink {
  public:
   Run(Work& work, Workspace& space, const Recipe& recipe, const PipelineOptions& options)
-      : work_(work), space_(space), recipe_(recipe), options_(options), notes_(read_notes(space.lines())) {}
+      : work_(work), space_(space), recipe_(recipe), options_(options), notes_(read_notes(space.lines())) {
+    for (const Job& job : work.jobs) report_.tensors.push_back({job.plan, {}});
+    done_.resize(work.jobs.size());
+  }
 
   Result<PipelineReport> run() {
     report_.source_bytes = work_.plan.source_bytes;
@@ -100,10 +105,7 @@ class Run {
  private:
   // The files are in place already, under their final name.
   Status take_over_all() {
-    for (const Job& job : work_.jobs) {
-      report_.tensors.push_back({job.plan, notes_[job.info->name].error});
-      ++report_.resumed_tensors;
-    }
+    for (const Job& job : work_.jobs) take_over(job, notes_[job.info->name].error);
     return {};
   }
 
@@ -112,34 +114,81 @@ class Run {
     for (const detail::Shard& shard : work_.shards) names.push_back(shard.name);
     QF_TRY(space_.keep_only(names));
     // All files at once, so that a disk too small shows before the work.
-    std::vector<ShardFile> files;
     for (const detail::Shard& shard : work_.shards) {
       QF_TRY_ASSIGN(ShardFile file, ShardFile::open(space_.folder(), shard));
-      files.push_back(std::move(file));
+      files_.push_back(std::move(file));
     }
+    written_.resize(files_.size());
     for (const Job& job : work_.jobs) {
       QF_TRY(advance(job, 0));
-      ShardFile& file = files[job.shard];
-      const auto noted = notes_.find(job.info->name);
-      if (noted != notes_.end()) {
-        QF_TRY_ASSIGN(const bool intact, verify(job, file, noted->second));
-        if (intact) {
-          report_.tensors.push_back({job.plan, noted->second.error});
-          ++report_.resumed_tensors;
-          done_ += job.info->bytes;
-          continue;
-        }
-      }
-      const std::uint64_t before = done_;
-      QF_TRY_ASSIGN(const TensorResult result,
-                    detail::process_tensor(work_, job, file, options_,
-                                           [&](std::uint64_t bytes) { return advance(job, bytes); }));
-      done_ = before + job.info->bytes;
-      QF_TRY(space_.note(line_of(job.info->name, result)));
-      report_.tensors.push_back({job.plan, result.error});
+      QF_TRY_ASSIGN(const bool taken, take_over_if_intact(job));
+      if (!taken && !job.waits()) QF_TRY(process(job, {}));
     }
-    for (ShardFile& file : files) QF_TRY(file.flush());
-    return options_.progress.report({kStage, "", done_, work_.plan.source_bytes, "bytes"});
+    detail::LayerCosts costs;
+    if (work_.calibrated) QF_TRY(detail::quantize_layers(work_, options_, *this, costs));
+    report_.forward_seconds = costs.forward;
+    report_.statistics_seconds = costs.statistics;
+    report_.solving_seconds = costs.solving;
+    for (ShardFile& file : files_) QF_TRY(file.flush());
+    return options_.progress.report({kStage, "", done_bytes_, work_.plan.source_bytes, "bytes"});
+  }
+
+  std::size_t index_of(const Job& job) const { return static_cast<std::size_t>(&job - work_.jobs.data()); }
+
+  void finish(const Job& job, const MatrixError& error) {
+    report_.tensors[index_of(job)].error = error;
+    done_[index_of(job)] = true;
+  }
+
+  void take_over(const Job& job, const MatrixError& error) {
+    finish(job, error);
+    ++report_.resumed_tensors;
+    done_bytes_ += job.info->bytes;
+  }
+
+  Result<bool> take_over_if_intact(const Job& job) {
+    const auto noted = notes_.find(job.info->name);
+    if (noted == notes_.end()) return false;
+    QF_TRY_ASSIGN(const bool intact, verify(job, files_[job.shard], noted->second));
+    if (intact) take_over(job, noted->second.error);
+    return intact;
+  }
+
+  Status process(const Job& job, const detail::Given& given) {
+    const std::uint64_t before = done_bytes_;
+    QF_TRY_ASSIGN(const TensorResult result,
+                  detail::process_tensor(work_, job, files_[job.shard], options_, given,
+                                         [&](std::uint64_t bytes) { return advance(job, bytes); }));
+    done_bytes_ = before + job.info->bytes;
+    QF_TRY(space_.note(line_of(job.info->name, result)));
+    finish(job, result.error);
+    return {};
+  }
+
+  bool done(const Job& job) const override { return done_[index_of(job)]; }
+
+  Status write(const Job& job, const detail::Given& given) override {
+    QF_TRY(advance(job, 0));
+    return process(job, given);
+  }
+
+  // From the file, however it got there: a run that goes on sees what the interrupted one saw.
+  Result<QuantizedMatrix> read(const Job& job) override {
+    auto& file = written_[job.shard];
+    if (!file) {
+      QF_TRY_ASSIGN(file, io::open_checkpoint(space_.folder() + "/" + work_.shards[job.shard].name));
+    }
+    io::QuantizationGroup group;
+    group.scheme = job.plan.scheme;
+    QF_TRY_ASSIGN(QuantizedMatrix matrix, io::read_quantized(*file, detail::module_of(job.info->name), group,
+                                                             io::QuantizationConfig().version));
+    for (const detail::Part& part : job.parts)
+      if (const io::TensorInfo* info = file->find(part.spec.name)) file->release(*info);
+    return matrix;
+  }
+
+  Status tick() override {
+    return options_.progress.report({kStage, "", done_bytes_, work_.plan.source_bytes, "bytes"});
   }
 
   Status write_side_files() {
@@ -159,8 +208,8 @@ class Run {
   }
 
   Status advance(const Job& job, std::uint64_t bytes) {
-    done_ += bytes;
-    return options_.progress.report({kStage, job.info->name, done_, work_.plan.source_bytes, "bytes"});
+    done_bytes_ += bytes;
+    return options_.progress.report({kStage, job.info->name, done_bytes_, work_.plan.source_bytes, "bytes"});
   }
 
   Work& work_;
@@ -169,7 +218,10 @@ class Run {
   const PipelineOptions& options_;
   std::map<std::string, Noted> notes_;
   PipelineReport report_;
-  std::uint64_t done_ = 0;
+  std::vector<ShardFile> files_;
+  std::vector<std::unique_ptr<io::Checkpoint>> written_;  // the same files to read, made when needed
+  std::vector<bool> done_;                                // by job
+  std::uint64_t done_bytes_ = 0;
 };
 
 Status out_of_memory(const std::string& input) {

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "qf/core/json.hpp"
 #include "qf/io/compressed_tensors.hpp"
 #include "qf/io/file_writer.hpp"
 #include "qf/io/hash.hpp"
-#include "qf/quant/rtn.hpp"
-#include "src/quant_methods.hpp"
+#include "qf/model/config.hpp"
+#include "src/quant_rescale.hpp"
 
 namespace qf::quant::detail {
 namespace {
@@ -21,8 +22,6 @@ constexpr std::uint64_t kLongestConfig = std::uint64_t{16} << 20;
 constexpr std::string_view kWeight = ".weight";
 // Raised whenever the same source and recipe would give other bytes than before.
 constexpr int kGeneration = 1;
-
-constexpr Rtn kRtn{};
 
 Status check_not_quantized(const Work& work) {
   const std::string path = work.input + "/config.json";
@@ -45,11 +44,16 @@ Status check_not_quantized(const Work& work) {
   return {};
 }
 
-Result<QuantizerRef> quantizer_of(const RecipeRule& rule, const PipelineOptions& options) {
+Result<QuantizerRef> quantizer_of(Work& work, std::ptrdiff_t index, const RecipeRule& rule,
+                                  const PipelineOptions& options) {
   for (const QuantizerRef& own : options.quantizers)
     if (own.name() == rule.method) return own;
-  if (rule.method == Rtn::name()) return QuantizerRef(kRtn);
-  return Status(Errc::internal, cat({"method ", printable(rule.method), " has no quantizer"}));
+  auto found = work.methods.find(index);
+  if (found == work.methods.end()) {
+    QF_TRY_ASSIGN(Method method, make_method(rule));
+    found = work.methods.emplace(index, std::move(method)).first;
+  }
+  return found->second.quantizer;
 }
 
 bool is_float(std::string_view type) {
@@ -57,7 +61,8 @@ bool is_float(std::string_view type) {
 }
 
 // Decides about one tensor.
-Result<Job> make_job(const io::TensorInfo& info, const Recipe& recipe, const PipelineOptions& options) {
+Result<Job> make_job(Work& work, const io::TensorInfo& info, const Recipe& recipe,
+                     const PipelineOptions& options) {
   Job job;
   job.info = &info;
   TensorPlan& plan = job.plan;
@@ -94,7 +99,13 @@ Result<Job> make_job(const io::TensorInfo& info, const Recipe& recipe, const Pip
         return bad(Errc::invalid_argument, {num(info.shape.size()), "-dimensional, a matrix expected"});
       if (!info.name.ends_with(kWeight))
         return bad(Errc::invalid_argument, {"a name that ends in '.weight' expected"});
-      QF_TRY_ASSIGN(job.quantizer, quantizer_of(rule, options));
+      QF_TRY_ASSIGN(job.quantizer, quantizer_of(work, plan.rule, rule, options));
+      job.needs = job.quantizer.statistics();
+      if (const auto method = work.methods.find(plan.rule); method != work.methods.end())
+        job.scale_grid = method->second.scale_grid;
+      if (job.needs.wanted.any() && !options.calibration)
+        return bad(Errc::invalid_argument,
+                   {"method ", printable(rule.method), " looks at activations and needs a calibration text"});
       auto made = io::quantized_specs(module_of(info.name), rule.scheme, info.shape[0], info.shape[1], false);
       if (!made.ok()) return bad(made.status().code(), {made.status().text()});
       specs = std::move(*made);
@@ -106,6 +117,70 @@ Result<Job> make_job(const io::TensorInfo& info, const Recipe& recipe, const Pip
     plan.output_bytes += bytes;
   }
   return job;
+}
+
+// Hidden states of both models and the inputs of one kind of linear for all tokens; a layer of both in memory; sums in
+// f64, statistics and what solvers make of them.
+std::uint64_t calibration_memory(const Work& work, const model::ModelConfig& config,
+                                 const calib::Samples& samples) {
+  bool in_float = false, quantized = false;
+  std::uint64_t squares = 0;
+  for (const Job& job : work.jobs) {
+    if (!job.needs.wanted.any()) continue;
+    in_float |= !job.needs.sequential || job.needs.wanted.cross;
+    quantized |= job.needs.sequential;
+    const auto k = static_cast<std::uint64_t>(job.plan.shape[1]);
+    squares = std::max(squares, k * k * (job.needs.wanted.cross ? 40 : job.needs.wanted.hessian ? 28 : 0));
+  }
+  const auto tokens = static_cast<std::uint64_t>(samples.ids.size());
+  const auto hidden = static_cast<std::uint64_t>(config.hidden);
+  const std::uint64_t widest =
+      static_cast<std::uint64_t>(std::max({config.hidden, config.heads * config.head_dim, config.ffn}));
+  std::uint64_t layer = 0;
+  for (const Job& job : work.jobs)
+    if (job.layer == 0) layer += job.plan.elements;
+  const std::uint64_t activations =
+      4 * tokens * (hidden * ((in_float ? 1 : 0) + (quantized ? 1 : 0)) + (quantized ? widest : 0));
+  return activations + squares + 8 * layer + 8 * 1024 * widest * 4;
+}
+
+// Finds the linears in the decoder when activations are asked for.
+Status place(Work& work, const PipelineOptions& options) {
+  for (const Job& job : work.jobs) work.calibrated |= job.needs.wanted.any();
+  if (!work.calibrated) return {};
+  QF_TRY_ASSIGN(work.decoder, model::parse_config(work.config, work.input + "/config.json"));
+  const model::ModelConfig& config = work.decoder;
+  struct Place {
+    std::int64_t layer;
+    model::LayerInput input;
+  };
+  std::map<std::string, Place, std::less<>> places;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+    for (model::LayerLinear& linear : model::layer_linears(config, layer))
+      places.emplace(std::move(linear.module) + std::string(kWeight), Place{layer, linear.input});
+  if (!config.tied_head) places.emplace("lm_head.weight", Place{config.layers, model::LayerInput::qkv});
+  for (Job& job : work.jobs) {
+    if (job.plan.action != Action::quantize) continue;
+    const auto found = places.find(job.info->name);
+    if (found != places.end()) {
+      job.layer = found->second.layer;
+      job.input = found->second.input;
+    } else if (job.needs.wanted.any()) {
+      return Status(
+          Errc::invalid_argument,
+          cat({work.input, ": tensor ", printable(job.info->name), " (rule ", num(job.plan.rule + 1),
+               "): method ", printable(job.plan.method),
+               " looks at activations, which are known of the linears of the decoder's layers and of "
+               "a head of its own"}));
+    }
+  }
+  std::set<std::string> waiting;
+  for (const Job& job : work.jobs)
+    if (job.scale_grid > 0 && job.layer >= 0 && job.layer < config.layers)
+      for (std::string& name : rescaled_vectors(job.layer)) waiting.insert(std::move(name));
+  for (Job& job : work.jobs) job.rescaled = waiting.contains(job.info->name);
+  work.calibration_bytes = calibration_memory(work, config, *options.calibration);
+  return {};
 }
 
 // Fills files up to the limit, in the source's order, and finds every part's place.
@@ -139,7 +214,7 @@ Status lay_out(Work& work, std::uint64_t max_shard_bytes) {
 }
 
 // Files whose change means another source, with what tells that they changed.
-Result<std::string> identity_of(const Work& work) {
+Result<std::string> identity_of(const Work& work, const calib::Samples* samples) {
   std::string text = cat({"generation ", num(kGeneration), "\n", work.config, "\n"});
   std::vector<std::string> files;
   std::error_code code;
@@ -154,6 +229,9 @@ Result<std::string> identity_of(const Work& work) {
     text += cat({"file ", file, " ", num(info.st_size), " ", num(info.st_mtim.tv_sec), ".",
                  num(info.st_mtim.tv_nsec), "\n"});
   }
+  if (work.calibrated)
+    text += cat({"calibration ", num(samples->length), " ",
+                 io::hash128(std::as_bytes(std::span(samples->ids))).hex(), "\n"});
   for (const Job& job : work.jobs) text += cat({"tensor ", job.info->name, " ", job.info->type, "\n"});
   for (const Shard& shard : work.shards) text += cat({"shard ", shard.head, "\n"});
   return text;
@@ -194,7 +272,7 @@ void sum_up(Work& work, const Recipe& recipe, const PipelineOptions& options) {
   plan.shards = work.shards.size();
   // Copied bytes pass in pieces of a slab; headers, plan and journal are kept for the whole run.
   plan.peak_memory_bytes = std::max(plan.peak_memory_bytes, std::uint64_t{options.slab_bytes});
-  plan.peak_memory_bytes += work.jobs.size() * 4096;
+  plan.peak_memory_bytes += work.calibration_bytes + work.jobs.size() * 4096;
 }
 
 }  // namespace
@@ -229,13 +307,14 @@ Result<Work> make_work(const std::string& input, const Recipe& recipe, const Pip
   QF_TRY_ASSIGN(work.config, io::read_file(input + "/config.json", kLongestConfig));
   QF_TRY(check_not_quantized(work));
   for (const io::TensorInfo& info : work.source->tensors()) {
-    auto job = make_job(info, recipe, options);
+    auto job = make_job(work, info, recipe, options);
     if (!job.ok()) return job.status().at(input);
     work.jobs.push_back(std::move(*job));
   }
+  QF_TRY(place(work, options));
   QF_TRY(lay_out(work, options.max_shard_bytes));
   sum_up(work, recipe, options);
-  QF_TRY_ASSIGN(std::string identity, identity_of(work));
+  QF_TRY_ASSIGN(std::string identity, identity_of(work, options.calibration));
   identity += recipe.to_json();
   work.key = io::hash128(std::as_bytes(std::span(identity))).hex();
   return work;

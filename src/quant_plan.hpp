@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "qf/io/checkpoint.hpp"
 #include "qf/io/safetensors_writer.hpp"
+#include "qf/model/layer_runner.hpp"
 #include "qf/quant/pipeline.hpp"
+#include "src/quant_methods.hpp"
 
 namespace qf::quant::detail {
 
@@ -26,6 +29,13 @@ struct Job {
   QuantizerRef quantizer;
   std::vector<Part> parts;
   std::size_t shard = 0;
+  StatisticsNeeds needs;
+  // Where the linear stands in the decoder; -1: in no layer, or nobody asked. The number of layers: it is the head.
+  std::int64_t layer = -1;
+  model::LayerInput input = model::LayerInput::qkv;
+  int scale_grid = 0;     // of its method; 0: its inputs aren't rescaled
+  bool rescaled = false;  // no linear, but changes when the inputs of some are rescaled: it waits for that
+  bool waits() const { return needs.wanted.any() || rescaled; }
 };
 
 struct Shard {
@@ -38,7 +48,11 @@ struct Work {
   std::string input;
   std::string config;  // text of the source's config.json
   std::unique_ptr<io::Checkpoint> source;
+  std::map<std::ptrdiff_t, Method> methods;  // by rule
   std::vector<Job> jobs;
+  model::ModelConfig decoder;           // if calibrated
+  bool calibrated = false;              // some job needs statistics
+  std::uint64_t calibration_bytes = 0;  // estimate of the memory that collecting them takes
   std::vector<Shard> shards;
   PipelinePlan plan;
   std::string key;  // the same for the same source, recipe and layout

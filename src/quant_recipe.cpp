@@ -362,6 +362,15 @@ std::vector<std::string_view> available_methods() {
   return names;
 }
 
+Result<bool> needs_calibration(const Recipe& recipe) {
+  for (const RecipeRule& rule : recipe.rules()) {
+    if (rule.action != Action::quantize || !detail::find_method(rule.method)) continue;
+    QF_TRY_ASSIGN(const detail::Method method, detail::make_method(rule));
+    if (method.quantizer.statistics().wanted.any()) return true;
+  }
+  return false;
+}
+
 Status check_available(const Recipe& recipe, std::span<const std::string_view> own_methods) {
   for (std::size_t i = 0; i < recipe.rules().size(); ++i) {
     const RecipeRule& rule = recipe.rules()[i];

@@ -49,6 +49,23 @@ class PartWriter {
   std::vector<Slot> slots_;
 };
 
+// Elements [first, first + out.size()) of the tensor.
+Status read_floats(const Work& work, const Job& job, const Given& given, std::uint64_t first,
+                   std::span<float> out) {
+  if (!given.values) return work.source->read_f32(*job.info, first, out);
+  std::copy_n(given.values + first, out.size(), out.begin());
+  return {};
+}
+
+// A tensor that is kept, but with other values: stored in its own type.
+Status keep_given(const Job& job, const Given& given, PartWriter& out, const Advance& advance) {
+  const std::span<const float> values(given.values, static_cast<std::size_t>(job.info->elements));
+  QF_TRY_ASSIGN(auto bytes, Array<std::byte>::make(static_cast<std::size_t>(job.info->bytes)));
+  QF_TRY(io::encode_f32(job.parts[0].spec.dtype, values, bytes).at("tensor " + printable(job.info->name)));
+  QF_TRY(out.write(0, bytes));
+  return advance(job.info->bytes);
+}
+
 Status keep(const Work& work, const Job& job, const PipelineOptions& options, PartWriter& out,
             const Advance& advance) {
   std::span<const std::byte> rest = work.source->bytes(*job.info);
@@ -63,8 +80,8 @@ Status keep(const Work& work, const Job& job, const PipelineOptions& options, Pa
   return {};
 }
 
-Status convert(const Work& work, const Job& job, const PipelineOptions& options, PartWriter& out,
-               const Advance& advance, MatrixError& error) {
+Status convert(const Work& work, const Job& job, const PipelineOptions& options, const Given& given,
+               PartWriter& out, const Advance& advance, MatrixError& error) {
   const std::uint64_t most = std::max<std::uint64_t>(options.slab_bytes / 4, 1);
   QF_TRY_ASSIGN(auto values,
                 Array<float>::make(static_cast<std::size_t>(std::min(job.info->elements, most))));
@@ -74,7 +91,7 @@ Status convert(const Work& work, const Job& job, const PipelineOptions& options,
     const auto count =
         static_cast<std::size_t>(std::min<std::uint64_t>(values.size(), job.info->elements - first));
     const std::span<float> piece(values.data(), count);
-    QF_TRY(work.source->read_f32(*job.info, first, piece));
+    QF_TRY(read_floats(work, job, given, first, piece));
     for (std::size_t i = 0; i < count; ++i) {
       const double rounded = static_cast<double>(round_to(job.plan.dtype, piece[i]));
       const double weight = static_cast<double>(piece[i]), off = std::fabs(weight - rounded);
@@ -104,17 +121,18 @@ struct Block {
 };
 
 // Rows [first, first + rows) of the matrix. `parallel` is for quantizers that take the matrix as a whole.
-Result<Block> quantize_rows(const Work& work, const Job& job, std::int64_t first, std::int64_t rows,
-                            const ParallelFor& parallel) {
+Result<Block> quantize_rows(const Work& work, const Job& job, const Given& given, std::int64_t first,
+                            std::int64_t rows, const ParallelFor& parallel) {
   const std::int64_t k = job.info->shape[1];
   QF_TRY_ASSIGN(auto values, Array<float>::make(static_cast<std::size_t>(rows * k)));
-  QF_TRY(work.source->read_f32(*job.info, static_cast<std::uint64_t>(first * k), values));
+  QF_TRY(read_floats(work, job, given, static_cast<std::uint64_t>(first * k), values));
   const MatrixView<const float> w(values.data(), {rows, k});
   QuantizerInput in;
   in.w = w;
   in.scheme = job.plan.scheme;
   in.name = job.info->name;
   in.first_row = first;
+  in.statistics = given.statistics;
   in.parallel = parallel;
   QF_TRY_ASSIGN(const QuantizedMatrix matrix, job.quantizer.quantize(in));
   if (matrix.scheme() != in.scheme || matrix.n() != rows || matrix.k() != k || !matrix.group_of().empty())
@@ -128,8 +146,8 @@ Result<Block> quantize_rows(const Work& work, const Job& job, std::int64_t first
   return block;
 }
 
-Status quantize(const Work& work, const Job& job, const PipelineOptions& options, PartWriter& out,
-                const Advance& advance, MatrixError& error) {
+Status quantize(const Work& work, const Job& job, const PipelineOptions& options, const Given& given,
+                PartWriter& out, const Advance& advance, MatrixError& error) {
   const std::int64_t n = job.info->shape[0];
   const Blocks plan = blocks_of(job, options);
   const bool whole = plan.together == 1;
@@ -139,8 +157,9 @@ Status quantize(const Work& work, const Job& job, const PipelineOptions& options
     std::vector<std::optional<Result<Block>>> blocks(static_cast<std::size_t>(count));
     parallel_for(options.parallel, count, [&](std::int64_t b) {
       const std::int64_t first = start + b * plan.rows;
-      blocks[static_cast<std::size_t>(b)].emplace(quantize_rows(
-          work, job, first, std::min(plan.rows, end - first), whole ? options.parallel : ParallelFor{}));
+      blocks[static_cast<std::size_t>(b)].emplace(quantize_rows(work, job, given, first,
+                                                                std::min(plan.rows, end - first),
+                                                                whole ? options.parallel : ParallelFor{}));
     });
     for (auto& result : blocks) {
       QF_TRY_ASSIGN(const Block block, std::move(*result));
@@ -165,18 +184,19 @@ Status quantize(const Work& work, const Job& job, const PipelineOptions& options
 }  // namespace
 
 Result<TensorResult> process_tensor(const Work& work, const Job& job, ShardFile& file,
-                                    const PipelineOptions& options, const Advance& advance) {
+                                    const PipelineOptions& options, const Given& given,
+                                    const Advance& advance) {
   TensorResult result;
   PartWriter out(job, file);
   switch (job.plan.action) {
     case Action::keep:
-      QF_TRY(keep(work, job, options, out, advance));
+      QF_TRY(given.values ? keep_given(job, given, out, advance) : keep(work, job, options, out, advance));
       break;
     case Action::convert:
-      QF_TRY(convert(work, job, options, out, advance, result.error));
+      QF_TRY(convert(work, job, options, given, out, advance, result.error));
       break;
     case Action::quantize:
-      QF_TRY(quantize(work, job, options, out, advance, result.error));
+      QF_TRY(quantize(work, job, options, given, out, advance, result.error));
       break;
   }
   QF_TRY_ASSIGN(result.hashes, out.finish());

@@ -271,6 +271,28 @@ class Results(Case):
                   for prompt in ("ten bytes.", "<|im_end|>")]  # the tokenizer has a token a byte
         self.assertEqual(tokens[0], tokens[1])
 
+    def test_quantize_with_a_calibration_text(self):
+        short = ["--calibration", self.text, "--samples", "4", "--sample-tokens", "32", "--bits", "3"]
+        kl = {}
+        for method in ("rtn", "gptq", "best", "awq"):
+            out = self.folder / method
+            report = json.loads(self.run_ok("quantize", self.model, "--out", out, "--method", method, *short, "--json").stdout)
+            self.assertEqual(report["quantized"], 14)
+            self.assertEqual(report["solving_cpu_seconds"] > 0, method != "rtn")
+            judge = ("--text", self.text, "--context", "64", "--windows", "4", "--json")
+            kl[method] = json.loads(self.run_ok("eval", out, "--reference", self.model, *judge).stdout)["kl"]
+        self.assertLess(kl["best"], kl["rtn"])
+        plan = json.loads(self.run_ok("quantize", self.model, "--method", "best", *short, "--dry-run", "--json").stdout)
+        plain = json.loads(self.run_ok("quantize", self.model, "--bits", "3", "--dry-run", "--json").stdout)
+        self.assertGreater(plan["peak_memory_bytes"], plain["peak_memory_bytes"])
+        out = self.folder / "none"
+        self.run_bad(USAGE, "--calibration FILE is required", "quantize", self.model, "--out", out, "--method", "gptq")
+        self.run_bad(USAGE, "tokens, 999999 or more expected: one sequence", "quantize", self.model, "--out", out, "--method",
+                     "gptq", "--calibration", self.text, "--sample-tokens", "999999")
+        self.run_bad(INPUT, "none.txt", "quantize", self.model, "--out", out, "--method", "gptq", "--calibration",
+                     self.folder / "none.txt")
+        self.assertFalse(out.exists())
+
     def test_windows_beyond_the_models_context_are_said(self):
         for context, said in ((512, False), (513, True)):
             done = self.run_ok("eval", self.model, "--text", self.text, "--context", context, "--windows", "1")

@@ -180,8 +180,9 @@ TEST_CASE("pipeline: what can't be done is refused by name, before anything is w
   fails(recipe_of(R"({"match": "*norm*", "method": "rtn", "bits": 4})"),
         in + ": tensor 'model.layers.0.input_layernorm.weight' (rule 1): 1-dimensional, a matrix expected",
         in, Errc::invalid_argument);
-  fails(recipe_of(R"({"match": "a", "keep": true}, {"match": "*q_proj*", "method": "gptq", "bits": 4})"),
-        "method 'gptq' (rule 2) is not available in this version; available: rtn", in, Errc::unsupported);
+  fails(recipe_of(R"({"match": "a", "keep": true}, {"match": "*q_proj*", "method": "kl", "bits": 4})"),
+        "method 'kl' (rule 2) is not available in this version; available: rtn, awq, gptq, best", in,
+        Errc::unsupported);
   fails(w4(), (temp / "none") + ": cannot be opened: No such file or directory", temp / "none",
         Errc::not_found);
 
@@ -285,7 +286,7 @@ TEST_CASE("pipeline: the caller's own quantizer, and the rules for it") {
   INFO(report.status().text());
   REQUIRE(report.ok());
   REQUIRE(quantize_checkpoint(in, temp / "out2", recipe).status().text() ==
-          "method 'mine' (rule 1) is not available in this version; available: rtn");
+          "method 'mine' (rule 1) is not available in this version; available: rtn, awq, gptq, best");
   mine.wrong = true;
   REQUIRE(
       quantize_checkpoint(in, temp / "out2", recipe, options)

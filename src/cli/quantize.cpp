@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "qf/io/file_writer.hpp"
+#include "qf/model/bundle.hpp"
 #include "qf/quant/pipeline.hpp"
 #include "src/cli/cli.hpp"
 #include "src/cli/model_files.hpp"
@@ -113,28 +114,55 @@ Result<Verdict> show_report(Session& session, const Options& o, const quant::Pip
                                     {"relative_error", error.relative()},
                                     {"resumed_tensors", report.resumed_tensors},
                                     {"seconds", seconds},
+                                    {"forward_cpu_seconds", report.forward_seconds},
+                                    {"statistics_cpu_seconds", report.statistics_seconds},
+                                    {"solving_cpu_seconds", report.solving_seconds},
                                     {"peak_memory_bytes", peak_memory_bytes()}})));
     return Verdict::good;
   }
   const auto size = [](std::uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
-  QF_TRY(session.print(
-      table({{"written", o.output},
-             {"tensors", fmt::format("{} of {} quantized", quantized, report.tensors.size())},
-             {"size", size(report.source_bytes) + " to " + size(report.output_bytes)},
-             {"bits a weight", fmt::format("{:.3f} in those quantized", report.bits_per_weight)},
-             {"relative error", fmt::format("{:.4f}", error.relative())},
-             {"time", fmt::format("{:.1f} s", seconds)},
-             {"peak memory", size(peak_memory_bytes())}},
-            {})));
+  std::vector<std::vector<std::string>> rows{
+      {"written", o.output},
+      {"tensors", fmt::format("{} of {} quantized", quantized, report.tensors.size())},
+      {"size", size(report.source_bytes) + " to " + size(report.output_bytes)},
+      {"bits a weight", fmt::format("{:.3f} in those quantized", report.bits_per_weight)},
+      {"relative error", fmt::format("{:.4f}", error.relative())},
+      {"time", fmt::format("{:.1f} s", seconds)}};
+  if (report.statistics_seconds > 0)
+    rows.push_back({"of all threads",
+                    fmt::format("{:.1f} s running the model, {:.1f} s statistics, {:.1f} s choosing codes",
+                                report.forward_seconds, report.statistics_seconds, report.solving_seconds)});
+  rows.push_back({"peak memory", size(peak_memory_bytes())});
+  QF_TRY(session.print(table(rows, {})));
   return Verdict::good;
+}
+
+// The calibration text in tokens of the model, plain text all through: "<|im_end|>" in it is nine characters.
+Result<calib::Samples> samples_of(const Options& o) {
+  if (o.calibration.empty())
+    return Status(Errc::invalid_argument,
+                  "--calibration FILE is required: the method looks at what a text does in the model");
+  QF_TRY_ASSIGN(const std::string text, io::read_file(o.calibration, kMostTextBytes));
+  QF_TRY_ASSIGN(const auto side, model::load_text_side(o.input));
+  QF_TRY_ASSIGN(const text::Tokenizer* tokenizer, side.need_tokenizer());
+  QF_TRY_ASSIGN(const auto ids, tokenizer->encode(text, {.add_special = false, .parse_special = false}));
+  auto samples = calib::cut_samples(ids, o.samples, o.sample_tokens);
+  return samples.ok() ? std::move(samples) : samples.status().at(o.calibration);
 }
 
 Result<Verdict> quantize(Session& session, const Options& o) {
   QF_TRY_ASSIGN(const auto recipe, recipe_of(o));
   QF_TRY(quant::check_available(recipe));
-  if (!o.calibration.empty() && o.recipe.empty())
-    session.note(fmt::format("method '{}' needs no calibration, {} is not read", o.method, o.calibration));
+  QF_TRY_ASSIGN(const bool calibrated, quant::needs_calibration(recipe));
+  calib::Samples samples;
   quant::PipelineOptions options;
+  if (calibrated) {
+    QF_TRY_ASSIGN(samples, samples_of(o));
+    options.calibration = &samples;
+  } else if (!o.calibration.empty()) {
+    session.note(fmt::format("{} needs no calibration, {} is not read",
+                             o.recipe.empty() ? "method '" + o.method + "'" : o.recipe, o.calibration));
+  }
   options.parallel = session.parallel();
   options.progress = session.progress();
   options.overwrite = o.overwrite;

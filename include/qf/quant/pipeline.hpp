@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "qf/calib/samples.hpp"
 #include "qf/core/parallel.hpp"
 #include "qf/core/progress.hpp"
 #include "qf/core/result.hpp"
@@ -26,6 +27,8 @@ struct PipelineOptions {
   bool resume = true;                    // false: a partial folder of an earlier run is thrown away
   bool overwrite = false;  // true: an existing output folder is replaced, in one step, at the end
   std::span<const QuantizerRef> quantizers{};  // the caller's own methods, by name
+  // For methods that look at activations; not owned. nullptr: a recipe that names such a method is refused.
+  const calib::Samples* calibration = nullptr;
 };
 
 // What happens to one tensor of the source.
@@ -64,6 +67,8 @@ struct PipelineReport {
   double bits_per_weight = 0;       // of the quantized tensors
   std::size_t resumed_tensors = 0;  // taken over from an interrupted run, after their bytes were verified
   std::size_t shards = 0;
+  // CPU seconds of all threads that calibrated methods took: running the model, adding up statistics, choosing codes.
+  double forward_seconds = 0, statistics_seconds = 0, solving_seconds = 0;
 };
 
 // What quantize_checkpoint() would do, from headers alone; writes nothing. Errors as there.

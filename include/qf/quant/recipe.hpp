@@ -74,6 +74,10 @@ Result<Recipe> default_recipe(std::string_view method, const Scheme& scheme,
 // "rtn": the methods that this version can run.
 std::vector<std::string_view> available_methods();
 
+// Whether a method of the recipe looks at activations (PipelineOptions::calibration). The caller's own methods don't
+// count. Precondition: check_available().
+Result<bool> needs_calibration(const Recipe& recipe);
+
 // ok, or the first rule with a method or option that this version can't run:
 // "method 'kl' (rule 3) is not available in this version; available: rtn".
 Status check_available(const Recipe& recipe, std::span<const std::string_view> own_methods = {});

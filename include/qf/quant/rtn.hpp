@@ -45,6 +45,22 @@ inline Range find_range(const float* w, std::int64_t count) {
   return range;
 }
 
+// Why group g of a row has no grid: a weight that isn't finite, or a scale that is too large.
+inline Status explain_no_grid(const QuantizerInput& in, const std::string& tensor, std::int64_t row,
+                              std::int64_t g) {
+  const std::int64_t group = in.scheme.group_size(in.w.shape[1]);
+  const std::int64_t first = g * group, end = std::min(first + group, in.w.shape[1]);
+  const std::string at = cat({tensor, ": row ", num(in.first_row + row)});
+  for (std::int64_t c = first; c < end; ++c)
+    if (const float w = in.w.row(row)[c]; !std::isfinite(w))
+      return Status(Errc::bad_format, cat({at, ", column ", num(c), ": weight is ",
+                                           std::isnan(w) ? "NaN" : "infinite", ", finite expected"}));
+  const bool f32 = in.scheme.scale == DType::f32;
+  return Status(Errc::invalid_argument, cat({at, ", columns ", num(first), " to ", num(end - 1),
+                                             ": the scale doesn't fit ", dtype_name(in.scheme.scale),
+                                             f32 ? "" : "; use scales of type ", f32 ? "" : "BF16 or F32"}));
+}
+
 }  // namespace detail
 
 // 1 to 8 bits, symmetric, integer or floating zero, any group, ragged last group included. Scales and zeros
@@ -92,7 +108,7 @@ class Rtn {
         }
     });
     for (const Trouble& trouble : troubles)
-      if (trouble.is) return explain(in, tensor, trouble.row, trouble.group, group);
+      if (trouble.is) return detail::explain_no_grid(in, tensor, trouble.row, trouble.group);
     return matrix;
   }
 
@@ -102,21 +118,6 @@ class Rtn {
     bool is;
     std::int64_t row, group;
   };
-
-  static Status explain(const QuantizerInput& in, const std::string& tensor, std::int64_t row, std::int64_t g,
-                        std::int64_t group) {
-    const std::int64_t first = g * group, end = std::min(first + group, in.w.shape[1]);
-    const std::string at = cat({tensor, ": row ", num(in.first_row + row)});
-    for (std::int64_t c = first; c < end; ++c)
-      if (const float w = in.w.row(row)[c]; !std::isfinite(w))
-        return Status(Errc::bad_format, cat({at, ", column ", num(c), ": weight is ",
-                                             std::isnan(w) ? "NaN" : "infinite", ", finite expected"}));
-    const bool f32 = in.scheme.scale == DType::f32;
-    return Status(
-        Errc::invalid_argument,
-        cat({at, ", columns ", num(first), " to ", num(end - 1), ": the scale doesn't fit ",
-             dtype_name(in.scheme.scale), f32 ? "" : "; use scales of type ", f32 ? "" : "BF16 or F32"}));
-  }
 };
 static_assert(Quantizer<Rtn>);
 

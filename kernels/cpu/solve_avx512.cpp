@@ -1,0 +1,27 @@
+// Steps of solvers with AVX-512 (F, BW, VL, DQ).
+#include "kernels/cpu/solve_ops.hpp"
+
+#if QF_X86
+// g++ 12 warns of the undefined vectors that its own header passes to masked instructions.
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+
+QF_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")
+namespace qf::kernel::detail {
+namespace {
+
+#include "kernels/cpu/x86_asm.inc"
+
+#include "kernels/cpu/lanes_avx512.inc"
+
+#include "kernels/cpu/solve.inc"
+
+}  // namespace
+
+constinit const SolveOps kSolveAvx512 = QF_SOLVE_OPS("avx512");
+
+}  // namespace qf::kernel::detail
+QF_TARGET_END
+#endif
