@@ -7,6 +7,7 @@
 #include "benchmarks/ops.hpp"
 #include "benchmarks/shapes.hpp"
 #include "qf/calib/statistics.hpp"
+#include "qf/kernel/dense.hpp"
 #include "qf/quant/gptq.hpp"
 #include "qf/quant/rtn.hpp"
 
