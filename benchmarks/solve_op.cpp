@@ -1,12 +1,15 @@
 // Solvers of codes on the layers of SmolLM2-135M (or any shape, 1xNxK), from Hessians of random correlated inputs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <vector>
 
 #include "benchmarks/ops.hpp"
 #include "benchmarks/shapes.hpp"
 #include "qf/calib/statistics.hpp"
+#include "qf/kernel/dense.hpp"
 #include "qf/quant/gptq.hpp"
 #include "qf/quant/rtn.hpp"
 
