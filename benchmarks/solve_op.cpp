@@ -1,8 +1,10 @@
 // Solvers of codes on the layers of SmolLM2-135M (or any shape, 1xNxK), from Hessians of random correlated inputs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <vector>
 
 #include "benchmarks/ops.hpp"
 #include "benchmarks/shapes.hpp"

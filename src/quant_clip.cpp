@@ -39,14 +39,16 @@ class GroupSearch {
       best.set(lane, {0, 0});
       if (lane >= rows_) continue;
       float lo = w_[lane], hi = lo;
+      double sum = 0;
       bool finite = true;
       for (std::int64_t i = 0; i < count_; ++i) {
         const float x = w_[i * kPanel + lane];
         lo = x < lo ? x : lo, hi = x > hi ? x : hi;
+        sum += static_cast<double>(x);
         finite = finite && std::isfinite(x);
       }
       if (!finite) return lane;
-      lo_[lane] = lo, hi_[lane] = hi;
+      lo_[lane] = lo, hi_[lane] = hi, mean_[lane] = mean_between(lo, hi, sum, count_);
       const Grid grid = make_grid(problem_.scheme, lo, hi);
       if (!std::isfinite(grid.scale)) return lane;
       best.set(lane, grid);
@@ -88,9 +90,9 @@ class GroupSearch {
         continue;
       }
       choose(lane, c.share[lane], c.shift[lane]);
-      c.set(lane, c.share[lane] > 0
-                      ? shrunk_grid(problem_.scheme, lo_[lane], hi_[lane], c.share[lane], c.shift[lane])
-                      : Grid{});
+      c.set(lane, c.share[lane] > 0 ? shrunk_grid(problem_.scheme, lo_[lane], hi_[lane], mean_[lane],
+                                                  c.share[lane], c.shift[lane])
+                                    : Grid{});
     }
     evaluate(c, error);
     for (int lane = 0; lane < rows_; ++lane)
@@ -121,13 +123,13 @@ class GroupSearch {
   const float* w_;
   const int rows_;
   float* work_;
-  float lo_[kPanel] = {}, hi_[kPanel] = {};
+  float lo_[kPanel] = {}, hi_[kPanel] = {}, mean_[kPanel] = {};
   alignas(64) float error_[kPanel];
 };
 
 }  // namespace
 
-Grid shrunk_grid(const Scheme& scheme, float lo, float hi, float share, float shift) {
+Grid shrunk_grid(const Scheme& scheme, float lo, float hi, float mean, float share, float shift) {
   const auto top = static_cast<float>(scheme.levels() - 1);
   float low = lo < 0 ? lo : 0, high = hi > 0 ? hi : 0;
   if (scheme.zero == ZeroKind::symmetric) {
@@ -136,8 +138,7 @@ Grid shrunk_grid(const Scheme& scheme, float lo, float hi, float share, float sh
     return {std::isfinite(scale) && scale >= kSmallestScale ? scale : 0, scheme.symmetric_zero()};
   }
   if (scheme.zero == ZeroKind::floating) {
-    const float cut = (hi - lo) / 2 * (1 - share);
-    low = lo + cut, high = hi - cut;
+    low = mean - (mean - lo) * share, high = mean + (hi - mean) * share;
     const float scale = round_to(scheme.scale, (high - low) / top);
     if (!std::isfinite(scale) || scale < kSmallestScale) return {};
     const float zero = -low / scale;

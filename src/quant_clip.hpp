@@ -1,6 +1,7 @@
 // The search for grids, by panels of 16 rows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -51,8 +52,14 @@ std::int64_t clip_work(const ClipProblem& problem);
 Trouble choose_grids(const ClipProblem& problem, const float* panel, std::int64_t rows, const PanelGrids& out,
                      float* work);
 
-// The grid of weights from lo to hi with `share` of their range, the scale rounded to nearest, an integer zero moved
-// by `shift`. Scale 0: there is none.
-Grid shrunk_grid(const Scheme& scheme, float lo, float hi, float share, float shift);
+// The mean of `count` weights between lo and hi of that sum.
+inline float mean_between(float lo, float hi, double sum, std::int64_t count) {
+  return std::clamp(static_cast<float>(sum / static_cast<double>(count)), lo, hi);
+}
+
+// The grid of weights from lo to hi with `share` of their range on each side of its centre: 0, with floating zeros
+// `mean`, which lies between lo and hi. The scale is rounded to nearest, an integer zero moved by `shift`. Scale 0:
+// there is none.
+Grid shrunk_grid(const Scheme& scheme, float lo, float hi, float mean, float share, float shift);
 
 }  // namespace qf::quant::detail

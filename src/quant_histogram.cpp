@@ -13,23 +13,27 @@ namespace {
 
 using namespace detail;
 
-// At which share of its group's range a weight is cut; what shrunk_grid() keeps.
-struct Cut {
-  float middle, above, below;  // 1 over the range on each side, 0 where there is none
-
-  Cut(const Scheme& scheme, float lo, float hi) : middle(0) {
-    float up = hi > 0 ? hi : 0, down = lo < 0 ? -lo : 0;
-    if (scheme.zero == ZeroKind::symmetric) up = down = std::max(up, down);
+// A group's weights about their centre: 0, with floating zeros their mean. The larger side is 1.
+class Spread {
+ public:
+  Spread(const Scheme& scheme, const float* w, std::int64_t count, const Range& range) : range_(range) {
     if (scheme.zero == ZeroKind::floating) {
-      up = down = hi / 2 - lo / 2;
-      middle = lo + up;
+      double sum = 0;
+      for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(w[i]);
+      centre_ = std::clamp(static_cast<float>(sum / static_cast<double>(count)), range.lo, range.hi);
     }
-    above = up >= kSmallestScale ? 1 / up : 0, below = down >= kSmallestScale ? 1 / down : 0;
+    side_ = std::max(range.hi - centre_, centre_ - range.lo);
+    over_ = side_ >= kSmallestScale ? 1 / side_ : 0;
   }
-  float operator()(float w) const {
-    const float off = w - middle;
-    return off >= 0 ? off * above : -off * below;
+  float operator()(float w) const { return std::fabs(w - centre_) * over_; }
+  // What a cut at `share` of the larger side leaves of the range.
+  Range cut(float share) const {
+    return {std::max(range_.lo, centre_ - share * side_), std::min(range_.hi, centre_ + share * side_), true};
   }
+
+ private:
+  Range range_;
+  float centre_ = 0, side_, over_;
 };
 
 // Of rows [first, end), into counts. Trouble: a group without a grid.
@@ -44,9 +48,9 @@ Trouble count_rows(const QuantizerInput& in, std::int64_t first, std::int64_t en
       const Range range = find_range(w, count);
       if (!range.finite || !std::isfinite(make_grid(in.scheme, range.lo, range.hi).scale))
         return {true, r, g};
-      const Cut cut(in.scheme, range.lo, range.hi);
+      const Spread spread(in.scheme, w, count, range);
       for (std::int64_t i = 0; i < count; ++i) {
-        const auto bin = static_cast<std::int64_t>(cut(w[i]) * static_cast<float>(bins));
+        const auto bin = static_cast<std::int64_t>(spread(w[i]) * static_cast<float>(bins));
         ++counts[static_cast<std::size_t>(std::min(bin, bins - 1))];
       }
     }
@@ -140,13 +144,13 @@ Result<QuantizedMatrix> HistogramRtn::quantize(const QuantizerInput& in) const {
   parallel_for(in.parallel, n, [&](std::int64_t r) {
     for (std::int64_t g = 0; g < matrix.groups(); ++g) {
       const std::int64_t c = g * group, count = std::min(group, k - c);
-      const Range range = find_range(in.w.row(r) + c, count);
-      Grid grid = make_grid(in.scheme, range.lo, range.hi);
-      if (share < 1 && range.lo != range.hi)
-        if (const Grid cut = shrunk_grid(in.scheme, range.lo, range.hi, share, 0); cut.scale != 0) grid = cut;
+      const float* w = in.w.row(r) + c;
+      Range range = find_range(w, count);
+      if (share < 1) range = Spread(in.scheme, w, count, range).cut(share);
+      const Grid grid = make_grid(in.scheme, range.lo, range.hi);
       scales(r, g) = grid.scale;
       if (zeros.data) zeros(r, g) = grid.zero;
-      nearest_codes(in.scheme, grid, in.w.row(r) + c, count, codes.row(r) + c);
+      nearest_codes(in.scheme, grid, w, count, codes.row(r) + c);
     }
   });
   return matrix;

@@ -124,7 +124,7 @@ class Sorter {
 class RowClusters {
  public:
   Status allocate(const KmeansOptions& options, std::int64_t k, int levels) {
-    options_ = options, levels_ = levels, buckets_ = std::min<std::int64_t>(k, 16 * levels);
+    options_ = options, levels_ = levels, buckets_ = std::min<std::int64_t>(k, 4 * levels);
     const std::int64_t most = options.exact ? k : buckets_;
     QF_TRY(sorter_.allocate(k));
     QF_TRY(stretches_.allocate(k));
@@ -132,6 +132,7 @@ class RowClusters {
     QF_TRY(programme_.allocate(most, levels));
     QF_TRY_ASSIGN(floats_, Array<float>::make(static_cast<std::size_t>(2 * k + 2 * buckets_)));
     ends_.resize(static_cast<std::size_t>(levels));
+    starts_.resize(static_cast<std::size_t>(buckets_));
     return {};
   }
 
@@ -162,19 +163,32 @@ class RowClusters {
   }
 
  private:
-  // Buckets of as many points each; their means are what the programme sees.
+  // Buckets whose means are what the programme sees: narrower where points are dense, but not so that the tails of
+  // the distribution, which cost most, share a few. Equal steps of the summed roots of gaps do that.
   void start(const float* points, std::int64_t k) {
     float *middle = floats_.data() + 2 * k, *by = middle + buckets_;
-    for (std::int64_t b = 0; b < buckets_; ++b) {
-      const std::int64_t i = b * k / buckets_, j = (b + 1) * k / buckets_;
+    double whole = 0;
+    for (std::int64_t i = 1; i < k; ++i) whole += std::sqrt(static_cast<double>(points[i] - points[i - 1]));
+    const double step = whole / static_cast<double>(buckets_);
+    double passed = 0;
+    std::int64_t i = 0, b = 0;
+    while (i < k) {
+      std::int64_t j = i + 1;
+      for (; j < k; ++j) {
+        passed += std::sqrt(static_cast<double>(points[j] - points[j - 1]));
+        if (b + 1 < buckets_ && passed >= step * static_cast<double>(b + 1)) break;
+      }
       const double weight = stretches_.weight(i, j);
       middle[b] = weight > 0 ? static_cast<float>(stretches_.mean(i, j)) : points[i];
       by[b] = static_cast<float>(std::max(weight, 0.0));
+      starts_[static_cast<std::size_t>(b)] = static_cast<std::int32_t>(i);
+      i = j, ++b;
     }
-    const auto count = static_cast<std::size_t>(buckets_);
+    const auto count = static_cast<std::size_t>(b);
     coarse_.fill({middle, count}, {by, count});
-    programme_.run(coarse_, buckets_, ends_);
-    for (std::int32_t& end : ends_) end = static_cast<std::int32_t>(end * k / buckets_);
+    programme_.run(coarse_, b, ends_);
+    for (std::int32_t& end : ends_)
+      end = end == b ? static_cast<std::int32_t>(k) : starts_[static_cast<std::size_t>(end)];
   }
 
   // An empty or weightless cluster takes its first point, or its neighbour's value.
@@ -200,7 +214,7 @@ class RowClusters {
   Stretches stretches_, coarse_;
   Programme programme_;
   Array<float> floats_;
-  std::vector<std::int32_t> ends_;
+  std::vector<std::int32_t> ends_, starts_;
 };
 
 // Scales of a row, its weights divided by them and the weights of their squares. Returns the group that has no

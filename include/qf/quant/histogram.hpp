@@ -21,11 +21,11 @@ struct HistogramOptions {
   double share = 0.001;  // percentile: of weights outside, in [0, 0.5]
 };
 
-// Round to nearest on grids whose ranges all keep the same share of what their group's weights take: the histogram
-// counts at which share each weight of the matrix would be cut (|w| / max|w| of its group for symmetric grids), so
-// that groups of any size and scale are one distribution. The levels that entropy counts are those of one side,
-// 2^(bits - 1). 1 to 8 bits, any zero and group, no statistics. The same bytes for any ParallelFor. Errors as Rtn's,
-// and Errc::invalid_argument: options out of range.
+// Round to nearest on grids that are cut at the same share of what their group's weights take: the histogram counts
+// |w| / max|w| of each group (with floating zeros: of the distance from the mean), so that groups of any size and
+// scale are one distribution. The levels that entropy counts are those of one side, 2^(bits - 1). 1 to 8 bits, any
+// zero and group, no statistics. The same bytes for any ParallelFor. Errors as Rtn's, and Errc::invalid_argument:
+// options out of range.
 class HistogramRtn {
  public:
   static constexpr bool kNeedsWholeMatrix = true;

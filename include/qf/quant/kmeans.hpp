@@ -19,7 +19,7 @@ struct KmeansOptions {
 
 // One-dimensional k-means of each row: CodebookKind::per_row, 1 to 8 bits, any group. A row of one group has a power
 // of two as its scale, groups have their largest magnitude; entries are rounded to the scales' type and ascend.
-// Lloyd's iterations (Lloyd 1982) start from the exact optimum of the row's weights in 16 * 2^bits buckets; `exact`
+// Lloyd's iterations (Lloyd 1982) start from the exact optimum of the row's weights in 4 * 2^bits buckets; `exact`
 // is the dynamic programme of Wang and Song (Ckmeans.1d.dp, 2011) with divide and conquer, O(2^bits k log k) a row.
 // A Hessian of zeros and a row whose diagonal is zero count as unweighted. The same bytes for any ParallelFor.
 // Errors: NaN or infinite weights (bad_format), another codebook (unsupported), options out of range, missing or
