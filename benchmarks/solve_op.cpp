@@ -125,7 +125,7 @@ int solve_cases(const Request& request, const Use& use) {
       const auto size = static_cast<double>(k);
       made.operations = static_cast<double>(n) * size * size + size * size * size / 3;
       made.peak = peak_loop(Numbers::f32, kernel::cpu_isa());
-      made.run = [&layer, &method, input] {
+      made.run = [&method, input] {
         const auto q = method.solver.quantize(input);
         if (!q.ok()) throw Error(q.status());
       };

@@ -39,13 +39,14 @@ double step_of(double most) {
 
 std::string kv_chart(const std::string& title, const std::vector<std::string>& policies,
                      const std::vector<double>& capacities, const std::vector<KvRun>& runs) {
-  const auto [least, largest] = std::minmax_element(capacities.begin(), capacities.end());
+  const auto ends = std::minmax_element(capacities.begin(), capacities.end());
+  const double least = *ends.first, largest = *ends.second;
   double most = 0.01;
   for (const KvRun& run : runs) most = std::max(most, run.hit_ratio);
   const double step = step_of(most), top = step * std::ceil(most / step - 1e-9);
-  const double span = *largest > *least ? std::log(*largest / *least) : 1;
+  const double span = largest > least ? std::log(largest / least) : 1;
   const auto x = [&](double capacity) {
-    return kLeft + (kWidth - kLeft - kRight) * (*largest > *least ? std::log(capacity / *least) / span : 0.5);
+    return kLeft + (kWidth - kLeft - kRight) * (largest > least ? std::log(capacity / least) / span : 0.5);
   };
   const auto y = [&](double ratio) { return kHeight - kBottom - (kHeight - kTop - kBottom) * ratio / top; };
 

@@ -17,7 +17,7 @@ class BeladyOrder final : public EvictionOrder {
   // `next_use[i]` is the request that uses the block of access i the next time, kNever if none. It has to outlive
   // the order.
   BeladyOrder(const PageTree& tree, std::span<const std::uint32_t> next_use)
-      : tree_(tree), next_use_(next_use), next_(tree.capacity()), heap_(tree.capacity()) {}
+      : next_use_(next_use), next_(tree.capacity()), heap_(tree.capacity()) {}
 
   // The access that the following inserted() or used() belongs to.
   void at(std::size_t access) { access_ = access; }
@@ -30,7 +30,6 @@ class BeladyOrder final : public EvictionOrder {
   void removed(Page p) override { heap_.erase(p); }
 
  private:
-  const PageTree& tree_;
   std::span<const std::uint32_t> next_use_;
   std::vector<double> next_;
   detail::PageHeap heap_;
