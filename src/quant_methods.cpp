@@ -100,7 +100,9 @@ Method awq_of(const RecipeRule& rule) {
 }
 
 Solver best_of(const RecipeRule& rule) {
-  return {Gptq::best(option(rule, "alpha", default_alpha(rule.scheme.bits)))};
+  const int bits = rule.scheme.bits;
+  return {Gptq::best(option(rule, "alpha", default_alpha(bits)),
+                     bits > 2 ? ClipKind::squares : ClipKind::hessian_diagonal)};
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ struct GptqReport {
 //   GPTQ      as back substitution with a Cholesky factor of H, H = L^T L: no inverse is formed
 //   descents  every code in turn becomes the best one while all others stay (cyclic coordinate descent; CDQuant,
 //             Nair and Suggala, arXiv:2406.17542)
-//   refits    each group's scale, with floating zeros its zero too, with integer zeros a neighbouring one,
-//             becomes the best for the codes, by least squares; then descents again
+//   refits    each group's scale, with floating zeros its zero too, becomes the best for the codes, by least
+//             squares; then descents again
 // None of the last two increases the error. 1 to 8 bits, any zero, any group, ragged last group included.
 //
 // Sums are f32 where a whole matrix is concerned, fused where the CPU fuses: the same bytes for any ParallelFor
@@ -54,10 +54,11 @@ class Gptq {
 
   explicit Gptq(const GptqOptions& options = {}, std::string_view name = "gptq")
       : options_(options), name_(name) {}
-  // The strongest combination: asymmetric target, Hessian-weighted clipping, act-order GPTQ, descent, refit.
-  static Gptq best(double alpha = 0) {
-    return Gptq({.alpha = alpha, .clip = {.kind = ClipKind::hessian_diagonal}, .descents = 4, .refits = 2},
-                "best");
+  // The strongest combination: asymmetric target, clipping, act-order GPTQ, descent, refit. On held-out inputs of a
+  // 135M model the clip by squares left 5 % less error than that by the diagonal at 4 bits, 1 % less at 3 and 7 % more
+  // at 2.
+  static Gptq best(double alpha = 0, ClipKind clip = ClipKind::hessian_diagonal) {
+    return Gptq({.alpha = alpha, .clip = {.kind = clip}, .descents = 4, .refits = 2}, "best");
   }
   std::string_view name() const { return name_; }  // a literal, or outlives this
   const GptqOptions& options() const { return options_; }
