@@ -100,9 +100,7 @@ Method awq_of(const RecipeRule& rule) {
 }
 
 Solver best_of(const RecipeRule& rule) {
-  const int bits = rule.scheme.bits;
-  return {Gptq::best(option(rule, "alpha", default_alpha(bits)),
-                     bits > 2 ? ClipKind::squares : ClipKind::hessian_diagonal)};
+  return {Gptq::best(option(rule, "alpha", default_alpha(rule.scheme.bits)))};
 }
 
 }  // namespace
