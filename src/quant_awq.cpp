@@ -6,6 +6,7 @@
 #include "qf/kernel/dense.hpp"
 #include "qf/quant/grid.hpp"
 #include "qf/quant/rtn.hpp"
+#include "src/quant_hessian.hpp"
 
 namespace qf::quant::detail {
 namespace {
@@ -66,27 +67,24 @@ Result<double> output_error(const ScaledLinear& linear, const kernel::DenseWeigh
                             const Array<float>& scales, const ParallelFor& parallel) {
   const std::int64_t n = linear.w.shape[0], k = linear.w.shape[1], blocks = (n + kRows - 1) / kRows;
   QF_TRY_ASSIGN(auto rows, Array<double>::make(static_cast<std::size_t>(n)));
-  std::vector<Status> results(static_cast<std::size_t>(blocks));
-  parallel_for(parallel, blocks, [&](std::int64_t b) {
+  const auto block = [&](std::int64_t b) -> Status {
     const std::int64_t first = b * kRows, count = std::min(kRows, n - first);
-    results[static_cast<std::size_t>(b)] = [&]() -> Status {
-      QF_TRY_ASSIGN(auto scaled, Array<float>::make(static_cast<std::size_t>(k)));
-      QF_TRY_ASSIGN(auto codes, Array<std::uint8_t>::make(static_cast<std::size_t>(k)));
-      QF_TRY_ASSIGN(auto error, Array<float>::make(static_cast<std::size_t>(count * k)));
-      QF_TRY_ASSIGN(auto product, Array<float>::make(static_cast<std::size_t>(count * k)));
-      for (std::int64_t r = 0; r < count; ++r)
-        if (!row_error(linear.scheme, linear.w.row(first + r), k, scales.data(), scaled.data(), codes.data(),
-                       error.data() + r * k))
-          return Status(Errc::invalid_argument, cat({"row ", num(first + r), " has no grid"}));
-      QF_TRY(kernel::dense_matmul({error.data(), {count, k}}, hessian, {product.data(), {count, k}}));
-      for (std::int64_t r = 0; r < count; ++r)
-        for (std::int64_t c = 0; c < k; ++c)
-          rows.data()[first + r] +=
-              static_cast<double>(error.data()[r * k + c]) * static_cast<double>(product.data()[r * k + c]);
-      return {};
-    }();
-  });
-  for (const Status& status : results) QF_TRY(status);
+    QF_TRY_ASSIGN(auto scaled, Array<float>::make(static_cast<std::size_t>(k)));
+    QF_TRY_ASSIGN(auto codes, Array<std::uint8_t>::make(static_cast<std::size_t>(k)));
+    QF_TRY_ASSIGN(auto error, Array<float>::make(static_cast<std::size_t>(count * k)));
+    QF_TRY_ASSIGN(auto product, Array<float>::make(static_cast<std::size_t>(count * k)));
+    for (std::int64_t r = 0; r < count; ++r)
+      if (!row_error(linear.scheme, linear.w.row(first + r), k, scales.data(), scaled.data(), codes.data(),
+                     error.data() + r * k))
+        return Status(Errc::invalid_argument, cat({"row ", num(first + r), " has no grid"}));
+    QF_TRY(kernel::dense_matmul({error.data(), {count, k}}, hessian, {product.data(), {count, k}}));
+    for (std::int64_t r = 0; r < count; ++r)
+      for (std::int64_t c = 0; c < k; ++c)
+        rows.data()[first + r] +=
+            static_cast<double>(error.data()[r * k + c]) * static_cast<double>(product.data()[r * k + c]);
+    return {};
+  };
+  QF_TRY(for_tasks(parallel, blocks, block));
   double sum = 0;
   for (double row : rows) sum += row;
   return sum;

@@ -6,16 +6,6 @@
 
 namespace qf::quant::detail {
 
-Status check_input(const QuantizerInput& in, std::string_view method) {
-  const std::string tensor = "tensor " + printable(in.name);
-  QF_TRY(check(in.scheme).at(tensor));
-  if (in.scheme.codebook != CodebookKind::none)
-    return Status(Errc::unsupported, cat({tensor, ": method '", method, "' makes no codebooks"}));
-  if (in.w.stride[1] != 1)
-    return Status(Errc::invalid_argument, tensor + ": weights of a row must lie side by side");
-  return {};
-}
-
 Result<HessianUse> use_hessian(const QuantizerInput& in, std::string_view method, ClipKind needed) {
   const std::int64_t k = in.w.shape[1];
   HessianUse use;

@@ -1,4 +1,4 @@
-// What solvers share: checks of what they are given, the Hessian as they use it, tasks that may fail, results.
+// What solvers share: the Hessian as they use it, tasks that may fail, results.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,10 @@
 #include "qf/format/quantized_matrix.hpp"
 #include "qf/quant/clip.hpp"
 #include "qf/quant/quantizer.hpp"
+#include "qf/quant/rtn.hpp"
 #include "src/quant_clip.hpp"
 
 namespace qf::quant::detail {
-
-// Scheme, layout and codebook. Errors name method and tensor.
-Status check_input(const QuantizerInput& in, std::string_view method);
 
 // The Hessian of the statistics, or the identity in its place.
 struct HessianUse {

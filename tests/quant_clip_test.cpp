@@ -1,30 +1,19 @@
 #include "qf/quant/clip.hpp"
 
 #include <catch2/catch.hpp>
-#include <cstring>
-#include <thread>
 
 #include "qf/quant/error.hpp"
 #include "qf/quant/histogram.hpp"
 #include "qf/quant/rtn.hpp"
+#include "tests/kernel_tools.hpp"
 #include "tests/solve_tools.hpp"
 
 using namespace qf;
 using namespace qf::quant;
-using qf::test::Layer;
-using qf::test::make_layer;
+using namespace qf::test;
+using qf::kernel::test::threads_of;
 
 namespace {
-
-const ZeroKind kZeros[] = {ZeroKind::symmetric, ZeroKind::integer, ZeroKind::floating};
-
-QuantizerInput input(const Layer& layer, const Scheme& scheme, ParallelFor parallel = {}) {
-  return {.w = layer.view(),
-          .scheme = scheme,
-          .statistics = &layer.statistics,
-          .name = "a.weight",
-          .parallel = parallel};
-}
 
 // What each kind of search makes least.
 double objective(const Layer& layer, const QuantizedMatrix& q, ClipKind kind) {
@@ -46,24 +35,6 @@ double objective(const Layer& layer, const QuantizedMatrix& q, ClipKind kind) {
     }
   }
   return total;
-}
-
-void run_threads(void* user, std::int64_t count, void (*body)(void*, std::int64_t), void* context) {
-  const int threads = *static_cast<int*>(user);
-  std::vector<std::thread> pool;
-  for (int t = 0; t < threads; ++t)
-    pool.emplace_back([=] {
-      for (std::int64_t i = t; i < count; i += threads) body(context, i);
-    });
-  for (std::thread& t : pool) t.join();
-}
-
-bool same(const QuantizedMatrix& a, const QuantizedMatrix& b) {
-  const auto equal = [](auto x, auto y) {
-    return x.size() == 0 ||
-           std::memcmp(x.data, y.data, static_cast<std::size_t>(x.size()) * sizeof(*x.data)) == 0;
-  };
-  return equal(a.codes(), b.codes()) && equal(a.scales(), b.scales()) && equal(a.zeros(), b.zeros());
 }
 
 }  // namespace
@@ -95,9 +66,7 @@ TEST_CASE(
   for (const ClipKind kind : {ClipKind::squares, ClipKind::hessian_blocks}) {
     const auto one = ClippedRtn({.kind = kind}).quantize(input(layer, scheme));
     for (int threads : {2, 7})
-      CHECK(
-          same(*one,
-               *ClippedRtn({.kind = kind}).quantize(input(layer, scheme, {run_threads, &threads, threads}))));
+      CHECK(same(*one, *ClippedRtn({.kind = kind}).quantize(input(layer, scheme, threads_of(threads)))));
   }
   QuantizerInput in = input(layer, scheme);
   in.statistics = nullptr;
@@ -134,7 +103,7 @@ TEST_CASE("histogram: the cut of a share and of entropy") {
         const auto q = method.quantize(input(layer, scheme));
         REQUIRE(q.ok());
         for (int threads : {2, 7})
-          CHECK(same(*q, *method.quantize(input(layer, scheme, {run_threads, &threads, threads}))));
+          CHECK(same(*q, *method.quantize(input(layer, scheme, threads_of(threads)))));
         // The outliers no longer stretch the grid of all others.
         double before = 0, after = 0;
         for (std::int64_t r = 0; r < 40; ++r)

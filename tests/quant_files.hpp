@@ -1,6 +1,11 @@
 // Small checkpoints for tests of quant, and folders as a whole.
 #pragma once
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
 #include <filesystem>
 #include <map>
 #include <random>
@@ -91,6 +96,37 @@ inline std::map<std::string, std::string> contents(const std::string& folder) {
     files[entry.path().lexically_relative(folder).string()] =
         entry.is_regular_file() ? slurp(entry.path().string()) : "folder";
   return files;
+}
+
+struct Kills {
+  unsigned seed;
+  int rounds, kills;      // at most so many runs, or so many that were killed
+  unsigned microseconds;  // the longest that a run may live
+};
+
+// Runs `run` in children that are killed at random moments. When a folder appears in `out` it must be `expected`; it is
+// removed then.
+template <class Run>
+void kill_often(const Kills& plan, const std::string& out, const std::map<std::string, std::string>& expected,
+                Run run) {
+  std::mt19937 random(plan.seed);
+  int kills = 0;
+  for (int round = 0; round < plan.rounds && kills < plan.kills; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      run();
+      ::_exit(0);
+    }
+    ::usleep(random() % plan.microseconds);
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    kills += WIFSIGNALED(status);
+    if (exists(out)) {
+      REQUIRE(contents(out) == expected);
+      std::filesystem::remove_all(out);
+    }
+  }
 }
 
 }  // namespace quant_test

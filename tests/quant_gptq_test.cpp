@@ -1,7 +1,6 @@
 #include "qf/quant/gptq.hpp"
 
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <numeric>
 #include <thread>
 
@@ -11,30 +10,9 @@
 
 using namespace qf;
 using namespace qf::quant;
-using qf::test::Layer;
-using qf::test::make_layer;
-using qf::test::output_error;
+using namespace qf::test;
 
 namespace {
-
-const ZeroKind kZeros[] = {ZeroKind::symmetric, ZeroKind::integer, ZeroKind::floating};
-
-QuantizerInput input(const Layer& layer, const Scheme& scheme, ParallelFor parallel = {}) {
-  return {.w = layer.view(),
-          .scheme = scheme,
-          .statistics = &layer.statistics,
-          .name = "a.weight",
-          .parallel = parallel};
-}
-
-bool same(const QuantizedMatrix& a, const QuantizedMatrix& b) {
-  const auto equal = [](auto x, auto y) {
-    return x.shape == y.shape &&
-           (x.size() == 0 ||
-            std::memcmp(x.data, y.data, static_cast<std::size_t>(x.size()) * sizeof(*x.data)) == 0);
-  };
-  return equal(a.codes(), b.codes()) && equal(a.scales(), b.scales()) && equal(a.zeros(), b.zeros());
-}
 
 void check_sound(const QuantizedMatrix& q) {
   const Scheme& s = q.scheme();

@@ -3,16 +3,16 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <numeric>
-#include <thread>
 
 #include "qf/quant/error.hpp"
 #include "qf/quant/rtn.hpp"
+#include "tests/kernel_tools.hpp"
 #include "tests/solve_tools.hpp"
 
 using namespace qf;
 using namespace qf::quant;
-using qf::test::Layer;
-using qf::test::make_layer;
+using namespace qf::test;
+using qf::kernel::test::threads_of;
 
 namespace {
 
@@ -35,14 +35,6 @@ double brute_force(std::span<const float> x, std::span<const float> w, std::size
   return best;
 }
 
-QuantizerInput input(const Layer& layer, const Scheme& scheme, ParallelFor parallel = {}) {
-  return {.w = layer.view(),
-          .scheme = scheme,
-          .statistics = &layer.statistics,
-          .name = "a.weight",
-          .parallel = parallel};
-}
-
 double weighted_error(const Layer& layer, const QuantizedMatrix& q) {
   double total = 0;
   for (std::int64_t r = 0; r < layer.n; ++r)
@@ -52,16 +44,6 @@ double weighted_error(const Layer& layer, const QuantizedMatrix& q) {
           std::pow(static_cast<double>(layer.w[static_cast<std::size_t>(r * layer.k + c)] - q.value(r, c)),
                    2);
   return total;
-}
-
-void run_threads(void* user, std::int64_t count, void (*body)(void*, std::int64_t), void* context) {
-  const int threads = *static_cast<int*>(user);
-  std::vector<std::thread> pool;
-  for (int t = 0; t < threads; ++t)
-    pool.emplace_back([=] {
-      for (std::int64_t i = t; i < count; i += threads) body(context, i);
-    });
-  for (std::thread& t : pool) t.join();
 }
 
 constexpr Scheme book(int bits, std::int64_t group = 0, DType scale = DType::f16) {
@@ -141,8 +123,7 @@ TEST_CASE("kmeans: any group and row, the same bytes for any threads") {
             }
             CHECK(q->value(3, 0) == Approx(6e4).epsilon(bits == 1 && k > 2 ? 1 : 5e-3));
             for (int threads : {2, 7}) {
-              const auto p =
-                  kmeans.quantize(input(layer, book(bits, group, type), {run_threads, &threads, threads}));
+              const auto p = kmeans.quantize(input(layer, book(bits, group, type), threads_of(threads)));
               REQUIRE(p.ok());
               CHECK(std::memcmp(p->codes().data, q->codes().data, static_cast<std::size_t>(33 * k)) == 0);
               CHECK(std::memcmp(p->codebook().data, q->codebook().data,

@@ -1,8 +1,5 @@
 // Methods that look at activations, driven layer after layer: what they are told, in which order, and that neither
 // threads nor interruptions show in the result.
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <catch2/catch.hpp>
 
 #include <bit>
@@ -104,6 +101,14 @@ double difference(const std::vector<float>& got, const std::vector<double>& want
 PipelineOptions small_files() {
   PipelineOptions options;
   options.max_shard_bytes = 4000;
+  return options;
+}
+
+// For a method of the test's own, in small files. Both have to outlive the options.
+PipelineOptions told(const QuantizerRef& own, const calib::Samples& samples) {
+  PipelineOptions options = small_files();
+  options.quantizers = {&own, 1};
+  options.calibration = &samples;
   return options;
 }
 
@@ -245,9 +250,7 @@ TEST_CASE("layers: stopped at any event, the next run goes on to the same bytes"
   int stops = 0;
   for (;; ++stops) {
     Stopper stopper{stops};
-    PipelineOptions options = small_files();
-    options.quantizers = {&own, 1};
-    options.calibration = &samples;
+    PipelineOptions options = told(own, samples);
     options.progress = {&Stopper::on_event, &stopper};
     auto stopped = quantize_checkpoint(in, out, recipe_of(kRecipe), options);
     if (stopped.ok()) break;
@@ -267,9 +270,7 @@ TEST_CASE("layers: stopped at any event, the next run goes on to the same bytes"
   SECTION("other samples start anew") {
     std::filesystem::remove_all(out);
     Stopper stopper{stops - 3};
-    PipelineOptions options = small_files();
-    options.quantizers = {&own, 1};
-    options.calibration = &samples;
+    PipelineOptions options = told(own, samples);
     options.progress = {&Stopper::on_event, &stopper};
     REQUIRE(!quantize_checkpoint(in, out, recipe_of(kRecipe), options).ok());
     REQUIRE(quantize(in, out, method, samples_of(3, 8), small_files()).resumed_tensors == 0);
@@ -285,27 +286,8 @@ TEST_CASE("layers: killed at random moments, the next run ends in the same bytes
   quantize(in, temp / "expected", method, samples, small_files());
   const auto expected = contents(temp / "expected");
   const QuantizerRef own(method);
-  std::mt19937 random(3);
-  int kills = 0;
-  for (int round = 0; round < 30 && kills < 12; ++round) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      PipelineOptions options = small_files();
-      options.quantizers = {&own, 1};
-      options.calibration = &samples;
-      (void)quantize_checkpoint(in, out, recipe_of(kRecipe), options).ok();
-      ::_exit(0);
-    }
-    ::usleep(random() % 20000);
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    kills += WIFSIGNALED(status);
-    if (exists(out)) {
-      REQUIRE(contents(out) == expected);
-      std::filesystem::remove_all(out);
-    }
-  }
+  kill_often({.seed = 3, .rounds = 30, .kills = 12, .microseconds = 20000}, out, expected,
+             [&] { (void)quantize_checkpoint(in, out, recipe_of(kRecipe), told(own, samples)).ok(); });
   if (!exists(out)) quantize(in, out, method, samples, small_files());
   REQUIRE(contents(out) == expected);
 }

@@ -157,24 +157,8 @@ TEST_CASE("resume: killed at random moments, again and again, the run still ends
   REQUIRE(make_checkpoint(in, tiny_tensors(6)));
   REQUIRE(quantize_checkpoint(in, temp / "expected", w4(), small_files()).ok());
   const auto expected = contents(temp / "expected");
-  std::mt19937 random(1);
-  int kills = 0;
-  for (int round = 0; round < 40 && kills < 20; ++round) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      (void)quantize_checkpoint(in, out, w4(), small_files()).ok();
-      ::_exit(0);
-    }
-    ::usleep(random() % 8000);
-    ::kill(child, SIGKILL);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    kills += WIFSIGNALED(status);
-    if (exists(out)) {
-      REQUIRE(contents(out) == expected);
-      std::filesystem::remove_all(out);
-    }
-  }
+  kill_often({.seed = 1, .rounds = 40, .kills = 20, .microseconds = 8000}, out, expected,
+             [&] { (void)quantize_checkpoint(in, out, w4(), small_files()).ok(); });
   (void)quantize_checkpoint(in, out, w4(), small_files()).ok();
   REQUIRE(contents(out) == expected);
 }

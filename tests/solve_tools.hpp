@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
 #include "qf/calib/statistics.hpp"
 #include "qf/format/quantized_matrix.hpp"
+#include "qf/quant/quantizer.hpp"
 
 namespace qf::test {
 
@@ -18,6 +20,26 @@ struct Layer {
 
   MatrixView<const float> view() const { return {w.data(), {n, k}}; }
 };
+
+inline constexpr ZeroKind kZeros[] = {ZeroKind::symmetric, ZeroKind::integer, ZeroKind::floating};
+
+inline quant::QuantizerInput input(const Layer& layer, const Scheme& scheme, ParallelFor parallel = {}) {
+  return {.w = layer.view(),
+          .scheme = scheme,
+          .statistics = &layer.statistics,
+          .name = "a.weight",
+          .parallel = parallel};
+}
+
+// The same codes, scales and zeros, to the bit.
+inline bool same(const QuantizedMatrix& a, const QuantizedMatrix& b) {
+  const auto equal = [](auto x, auto y) {
+    return x.shape == y.shape &&
+           (x.size() == 0 ||
+            std::memcmp(x.data, y.data, static_cast<std::size_t>(x.size()) * sizeof(*x.data)) == 0);
+  };
+  return equal(a.codes(), b.codes()) && equal(a.scales(), b.scales()) && equal(a.zeros(), b.zeros());
+}
 
 // Inputs are sums of `factors` common causes and noise, channels scaled log-normally; the float model's inputs are
 // those plus a drift of the same causes.

@@ -45,6 +45,17 @@ inline Range find_range(const float* w, std::int64_t count) {
   return range;
 }
 
+// Scheme, layout and codebook, as methods ask for that make codes on grids. Errors name method and tensor.
+inline Status check_input(const QuantizerInput& in, std::string_view method) {
+  const std::string tensor = "tensor " + printable(in.name);
+  QF_TRY(check(in.scheme).at(tensor));
+  if (in.scheme.codebook != CodebookKind::none)
+    return Status(Errc::unsupported, cat({tensor, ": method '", method, "' makes no codebooks"}));
+  if (in.w.stride[1] != 1)
+    return Status(Errc::invalid_argument, tensor + ": weights of a row must lie side by side");
+  return {};
+}
+
 // Why group g of a row has no grid: a weight that isn't finite, or a scale that is too large.
 inline Status explain_no_grid(const QuantizerInput& in, const std::string& tensor, std::int64_t row,
                               std::int64_t g) {
@@ -76,11 +87,7 @@ class Rtn {
   Result<QuantizedMatrix> quantize(const QuantizerInput& in) const {
     const Scheme& scheme = in.scheme;
     const std::string tensor = "tensor " + printable(in.name);
-    QF_TRY(check(scheme).at(tensor));
-    if (scheme.codebook != CodebookKind::none)
-      return Status(Errc::unsupported, tensor + ": method 'rtn' makes no codebooks");
-    if (in.w.stride[1] != 1)
-      return Status(Errc::invalid_argument, tensor + ": weights of a row must lie side by side");
+    QF_TRY(detail::check_input(in, name()));
     const std::int64_t n = in.w.shape[0], k = in.w.shape[1];
     QF_TRY_ASSIGN(QuantizedMatrix matrix, QuantizedMatrix::make(scheme, n, k));
     if (n == 0 || k == 0) return matrix;
